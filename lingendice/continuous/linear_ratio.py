@@ -34,7 +34,7 @@ from lingendice.model.features import (
 from lingendice.model.operator import Flow
 from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import convex
-from lingendice.solvers.problem import RatioProblem, run_saddle
+from lingendice.solvers.problem import RatioProblem, run_saddle, without_steps
 
 if TYPE_CHECKING:
     from lingendice.solvers.request import Request
@@ -130,7 +130,10 @@ def solve_features(transitions: Transitions, request: Request, reason: str) -> R
         flow, tau_features, dual, divergence=objective.divergence, penalty=objective.penalty,
         ridge=request.ridge, normalize="penalty", bound=objective.bound,
     )  # fmt: skip
-    outcome = run_saddle(convex.solve_convex(problem, request.limits.tol), request.limits)
+    if problem.unsolvable is not None:
+        outcome = without_steps(problem, request.limits.tol, "convex")
+    else:
+        outcome = run_saddle(convex.solve_convex(problem, request.limits.tol), request.limits)
     tau = logged @ outcome.w
     return RatioOutcome(
         converged=outcome.converged,

@@ -38,7 +38,6 @@ from lingendice.solvers.extragradient import (
     starting_point,
 )
 from lingendice.solvers.problem import RatioProblem, SaddleSolver
-from lingendice.solvers.saddle import n_entries as stored_entries
 from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_sizes
 
 ADVICE = '; options={"storage": "float32"} halves vectors and matrices; or use device="cpu"'
@@ -62,9 +61,7 @@ def saddle_bytes(problem: RatioProblem, batch: int | None, value: int) -> int:
         vectors = (11 * value + 5 * 8) * n  # values, boxes, lengths; sums, last steps and p are double
         return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
     maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
-    over_features = sum(
-        2 * (4 + value) * stored_entries(part) + 5 * value * (part.n_features + n) for part in maps
-    )
+    over_features = sum(2 * (4 + value) * part.n_entries + 5 * value * (part.n_features + n) for part in maps)
     n_point = problem.features.n_features + problem.dual_features.n_features + 1
     matrices = 2 * (4 + value) * n_entries + (16 + value + 4 * value * n_hubs) * (n + n_states)
     vectors = (10 * value + 2 * 8) * n_point + value * (10 * n + 5 * n_states)

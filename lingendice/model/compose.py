@@ -65,8 +65,7 @@ class Choices(NamedTuple):
             weight, prior = self.smoothing
             prior = prior if _is_numeric(prior) else read_distribution("smoothing", prior, counts)
             owned["smoothing"] = weight, _owned("smoothing distribution", prior)
-        changed = {name: values for name, values in owned.items() if values is not getattr(self, name)}
-        return self._replace(**changed) if changed else self
+        return self._replace(**owned)
 
 
 def _is_numeric(values: Any) -> bool:
@@ -101,10 +100,15 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     n = counts.cell_count.astype(float)
     _require_data(counts, n, choices.ends_for_good)
     initial = _initial_distribution(counts, choices)
-    if choices.restart is not None:  # checked even where nothing leaks
-        require_distribution("restart", choices.restart, counts.n_states)
     policy, ratio = effective_policy(counts, choices)
-    smoothing = _smoothing_weight(choices)
+    smoothing, prior = _smoothing(counts, choices)
+    targets = {
+        "prior": prior,
+        "initial": initial,
+        "data": counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1),
+    }
+    if choices.restart is not None:  # checked even where nothing leaks
+        targets["restart"] = require_distribution("restart", choices.restart, counts.n_states)
     fallbacks = read_fallbacks(
         choices.leak, choices.terminal, choices.ends_for_good, has_terminals=counts.has_terminals,
         has_initial=initial is not None, has_restart=choices.restart is not None, smoothed=smoothing > 0.0,
@@ -122,8 +126,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
     falling: dict[str, Floats] = {}
     for share, source in ((1.0 - observed, fallbacks.unseen), (ended, fallbacks.ended)):
         if source is not None and share.any():
-            target = _fallback_distribution(source, counts, choices, initial)
-            out, distribution = add_hub(out, distribution, share, target)
+            out, distribution = add_hub(out, distribution, share, targets[source])
             falling[source] = falling[source] + share if source in falling else share
     return EmpiricalOperator(
         counts=counts,
@@ -134,7 +137,6 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         rows=TransitionRows(indptr, indices, weight, total, keep, out, distribution),
         ended=ended if fallbacks.ends_absorb else np.zeros(counts.n_cells),
         reward=_cell_reward(counts, choices.reward),
-        leak_policy=choices.leak,
         falling=falling,
         choices=choices,
     )
@@ -157,21 +159,21 @@ def _require_data(counts: Counts, n: Floats, restarts: bool) -> None:
         )
 
 
-def initial_source(
-    choices: Choices, *, has_first_states: bool, has_terminals: bool, is_chain: bool
-) -> str | None:
-    """Where the initial distribution comes from: as given, the log's first states, or uniform; None: nowhere.
+def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
+    """As given, else of the log's first states, else uniform for a chain.
 
     At gamma = 1 it is given, or it matters to restarts after a terminal state alone; a horizon needs it.
     """
+    logged, n = counts.initial_count, counts.n_states
     if choices.initial is not None:
-        return "given"
-    if has_first_states:
-        return "first states" if choices.ends_for_good or has_terminals else None
+        return require_distribution("initial", choices.initial, n)
+    if logged is not None and logged.sum() > 0:
+        wanted = choices.ends_for_good or counts.has_terminals
+        return require_distribution("initial", logged, n) if wanted else None
     if not choices.ends_for_good:
         return None
-    if is_chain:
-        return "uniform"
+    if counts.n_actions is None:
+        return np.full(n, 1.0 / n)
     raise ValueError(
         f"{'gamma < 1' if choices.gamma < 1.0 else 'horizon='} needs the distribution of the first state, "
         "and the log has no episodes to take it from; pass initial=, episode= to Counts.from_transitions, or "
@@ -179,52 +181,18 @@ def initial_source(
     )
 
 
-def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
-    logged, n = counts.initial_count, counts.n_states
-    source = initial_source(
-        choices,
-        has_first_states=logged is not None and logged.sum() > 0,
-        has_terminals=counts.has_terminals,
-        is_chain=counts.n_actions is None,
-    )
-    if source is None:
-        return None
-    if source == "uniform":
-        return np.full(n, 1.0 / n)
-    given: Any = choices.initial if source == "given" else logged
-    return require_distribution("initial", given, n)
-
-
-def _fallback_distribution(source: str, counts: Counts, choices: Choices, initial: Floats | None) -> Floats:
-    """A distribution that rows fall back to, by its name in :class:`lingendice.model.leaks.Fallbacks`."""
-    if source == "prior":
-        if isinstance(choices.smoothing, tuple):
-            return require_distribution("smoothing distribution", choices.smoothing[1], counts.n_states)
-        return np.full(counts.n_states, 1.0 / counts.n_states)
-    if source == "restart":
-        return require_distribution("restart", choices.restart, counts.n_states)
-    if source == "initial":
-        assert initial is not None
-        return initial
-    return counts.data_distribution.reshape(counts.n_states, -1).sum(axis=1)
-
-
-def _smoothing_weight(choices: Choices) -> float:
-    """Total weight of the Dirichlet prior on every row."""
-    smoothing = choices.smoothing
-    if smoothing is None:
-        return 0.0
-    if isinstance(smoothing, tuple):
-        if len(smoothing) != 2:
-            raise ValueError(
-                f"smoothing must be a weight or a pair (weight, distribution), got {len(smoothing)} entries"
-            )
-        smoothing = smoothing[0]
-    if not isinstance(smoothing, numbers.Real):
-        raise ValueError(
-            f"smoothing must be a weight or a pair (weight, distribution), got {type(smoothing).__name__}"
-        )
-    return require_number("smoothing", smoothing)
+def _smoothing(counts: Counts, choices: Choices) -> tuple[float, Floats]:
+    """Total weight of the Dirichlet prior on every row, and its distribution."""
+    weight, prior = choices.smoothing, np.full(counts.n_states, 1.0 / counts.n_states)
+    if weight is None:
+        return 0.0, prior
+    if isinstance(weight, tuple) and len(weight) == 2:
+        prior = require_distribution("smoothing distribution", weight[1], counts.n_states)
+        weight = weight[0]
+    if not isinstance(weight, numbers.Real):
+        got = f"{len(weight)} entries" if isinstance(weight, tuple) else type(weight).__name__
+        raise ValueError(f"smoothing must be a weight or a pair (weight, distribution), got {got}")
+    return require_number("smoothing", weight), prior
 
 
 def _without_terminals(counts: Counts) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

@@ -19,6 +19,8 @@ from lingendice.data.checks import (
     plain_array,
     require_finite,
     require_nonnegative,
+    require_positive,
+    require_whole,
 )
 
 LARGEST_FEATURE = 1e150
@@ -30,6 +32,8 @@ class FeatureMap(ABC):
 
     n_cells: int
     n_features: int
+    n_entries: int
+    """Stored entries; one per cell for a table."""
 
     @abstractmethod
     def apply(self, weights: Floats) -> Floats:
@@ -43,12 +47,28 @@ class FeatureMap(ABC):
     def scaled(self, by: Floats) -> Any:
         """diag(by) Psi as an array or sparse array."""
 
+    @abstractmethod
+    def gram(self, weight: Floats) -> Floats:
+        """Psi' diag(weight) Psi, dense."""
+
+    @abstractmethod
+    def squares(self, weight: Floats) -> Floats:
+        """The diagonal of :meth:`gram`."""
+
+    @abstractmethod
+    def largest(self, box: Floats) -> Floats:
+        """The most that each |Psi w| can be where |w| <= box."""
+
+    @abstractmethod
+    def compressed(self) -> tuple[Any, Any, Any]:
+        """(indptr, indices, data) row by row, in the types that kernels take."""
+
 
 class Tabular(FeatureMap):
     """One feature per cell: the identity, which costs no matrix."""
 
     def __init__(self, n_cells: int) -> None:
-        self.n_cells = self.n_features = n_cells
+        self.n_cells = self.n_features = self.n_entries = n_cells
 
     def apply(self, weights: Floats) -> Floats:
         return weights
@@ -61,6 +81,19 @@ class Tabular(FeatureMap):
 
         return diags_array(by, format="csr")
 
+    def gram(self, weight: Floats) -> Floats:
+        return np.diag(weight)
+
+    def squares(self, weight: Floats) -> Floats:
+        return weight
+
+    def largest(self, box: Floats) -> Floats:
+        return box
+
+    def compressed(self) -> tuple[Any, Any, Any]:
+        n = self.n_cells
+        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
+
 
 class MatrixFeatures(FeatureMap):
     """Features held as a dense array or a compressed sparse one."""
@@ -68,11 +101,8 @@ class MatrixFeatures(FeatureMap):
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
         self.n_cells, self.n_features = matrix.shape
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the matrix is sparse."""
-        return not isinstance(self.matrix, np.ndarray)
+        self.is_sparse = not isinstance(matrix, np.ndarray)
+        self.n_entries = int(matrix.nnz if self.is_sparse else matrix.size)
 
     @cached_property
     def _transposed(self) -> Any:
@@ -86,6 +116,27 @@ class MatrixFeatures(FeatureMap):
 
     def scaled(self, by: Floats) -> Any:
         return self.matrix * by[:, None] if not self.is_sparse else (self.matrix.T * by).T.tocsr()
+
+    def gram(self, weight: Floats) -> Floats:
+        if self.is_sparse:
+            return np.asarray((self.matrix.T @ self.scaled(weight)).todense())
+        if weight.min() >= 0:
+            root = self.scaled(np.sqrt(weight))
+            return np.asarray(root.T @ root)
+        return np.asarray(self.matrix.T @ self.scaled(weight))
+
+    def squares(self, weight: Floats) -> Floats:
+        squared = self.matrix.multiply(self.matrix) if self.is_sparse else self.matrix**2
+        return np.asarray(squared.T @ weight).ravel()
+
+    def largest(self, box: Floats) -> Floats:
+        return np.asarray(abs(self.matrix) @ box)
+
+    def compressed(self) -> tuple[Any, Any, Any]:
+        from scipy.sparse import csr_array
+
+        matrix = csr_array(self.matrix)
+        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)
 
 
 def read_features(name: str, given: Any, n_cells: int, *, nonnegative: bool) -> FeatureMap:
@@ -131,12 +182,12 @@ class FittedFeatures:
     """Features fitted on points: ``matrix`` at those points, and callable on new ones."""
 
     name: str
-    evaluate: Callable[[Floats], Any]
+    evaluate: Callable[[Any], Any]
     matrix: Any
 
     def __call__(self, points: ArrayLike) -> Any:
         """Features of new points, one row each."""
-        return self.evaluate(_points(points))
+        return self.evaluate(points)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -147,11 +198,24 @@ class FittedFeatures:
 def _points(points: ArrayLike) -> Floats:
     at = numeric_array("points", points).astype(np.float64)
     require_finite("points", at)
-    return at[:, None] if at.ndim == 1 else at
+    at = at[:, None] if at.ndim == 1 else at
+    if at.ndim != 2 or not at.size:
+        raise ValueError(f"points must have one row each, in one column per dimension, got shape {at.shape}")
+    return at
 
 
 def _fit(name: str, points: Floats, evaluate: Callable[[Floats], Any]) -> FittedFeatures:
-    return FittedFeatures(name, evaluate, evaluate(points))
+    def at_others(others: ArrayLike) -> Any:
+        at = _points(others)
+        if at.shape[1] != points.shape[1]:
+            raise ValueError(f"points have {at.shape[1]} columns, but {name} was fitted to {points.shape[1]}")
+        return evaluate(at)
+
+    return FittedFeatures(name, at_others, evaluate(points))
+
+
+def _width(bandwidth: float | None, points: Floats, rng: np.random.Generator) -> float:
+    return median_distance(points, rng) if bandwidth is None else require_positive("bandwidth", bandwidth)
 
 
 def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFeatures:
@@ -162,6 +226,12 @@ def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFe
     the tiles some point falls into are kept, plus one a tiling for all others.
     """
     at = _points(points)
+    tiles = require_whole("tiles", tiles, at_least=1)
+    tilings = require_whole("tilings", tilings, at_least=1)
+    if tiles ** at.shape[1] > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"tiles={tiles} in {at.shape[1]} dimensions are too many to number; take fewer, or rbf features"
+        )
     low = at.min(axis=0)
     width = np.maximum(at.max(axis=0) - low, 1e-12) / max(tiles - 1, 1)
     shifts = np.arange(tilings) / tilings
@@ -169,7 +239,7 @@ def tile_coding(points: ArrayLike, tiles: int = 8, tilings: int = 4) -> FittedFe
 
     def tile_ids(x: Floats) -> NDArray[np.int64]:
         scaled = ((x - low) / width)[:, None, :] + shifts[None, :, None]
-        return np.clip(scaled.astype(np.int64), 0, tiles - 1) @ powers
+        return np.clip(scaled, 0, tiles - 1).astype(np.int64) @ powers
 
     fitted_ids = tile_ids(at)
     known = [np.unique(fitted_ids[:, k]) for k in range(tilings)]
@@ -226,9 +296,10 @@ def rbf(
     ``bandwidth`` defaults to half the median distance between points.
     """
     at = _points(points)
+    n_features = require_whole("n_features", n_features, at_least=1 + constant)
     rng = np.random.default_rng(seed)
     centers = spread_out(at, n_features - constant, rng)
-    width = 0.5 * median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    width = _width(bandwidth, at, rng) * (0.5 if bandwidth is None else 1.0)
 
     def evaluate(x: Floats) -> Floats:
         bumps = gauss(x, centers, width)
@@ -242,8 +313,9 @@ def random_fourier(
 ) -> FittedFeatures:
     """Cosines of random frequencies, whose products approximate a Gaussian kernel: for f, not for tau."""
     at = _points(points)
+    n_features = require_whole("n_features", n_features, at_least=1)
     rng = np.random.default_rng(seed)
-    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    width = _width(bandwidth, at, rng)
     frequency = rng.standard_normal((at.shape[1], n_features)) / width
     phase = rng.uniform(0.0, 2.0 * np.pi, n_features)
     scale = np.sqrt(2.0 / n_features)
@@ -260,8 +332,8 @@ def nystroem(
     """Gaussian kernels at landmark points: for f whitened, for tau nonnegative (``whiten=False``)."""
     at = _points(points)
     rng = np.random.default_rng(seed)
-    landmarks = spread_out(at, n_features, rng)
-    width = median_distance(at, rng) if bandwidth is None else float(bandwidth)
+    landmarks = spread_out(at, require_whole("n_features", n_features, at_least=1), rng)
+    width = _width(bandwidth, at, rng)
     if not whiten:
         return _fit("nystroem", at, lambda x: gauss(x, landmarks, width))
     values, vectors = np.linalg.eigh(gauss(landmarks, landmarks, width))
@@ -275,12 +347,12 @@ def one_hot(groups: Any) -> FittedFeatures:
     from scipy.sparse import csr_array
 
     ids = plain_array("groups", groups)
+    if ids.ndim != 1:
+        raise ValueError(f"groups must have one entry per cell, got shape {ids.shape}")
     if ids.dtype.kind == "O":
-        missing = [row for row, group in enumerate(ids.ravel()) if is_missing(group)]
+        missing = [row for row, group in enumerate(ids) if is_missing(group)]
         if missing:
-            raise ValueError(
-                f"groups[{missing[0]}] is {ids.ravel()[missing[0]]!r}, a missing value; fill it first"
-            )
+            raise ValueError(f"groups[{missing[0]}] is {ids[missing[0]]!r}, a missing value; fill it first")
     elif ids.dtype.kind == "f":
         require_finite("groups", ids)
     held, inverse = np.unique(ids, return_inverse=True)
@@ -289,11 +361,13 @@ def one_hot(groups: Any) -> FittedFeatures:
         ones = np.ones(place.shape)
         return csr_array((ones, place, np.arange(place.size + 1)), shape=(place.size, held.size))
 
-    def evaluate(x: Floats) -> Any:
-        labels = x[:, 0]
+    def evaluate(others: Any) -> Any:
+        labels = plain_array("groups", others).ravel()
         place = np.minimum(np.searchsorted(held, labels), held.size - 1)
-        if not np.array_equal(held[place], labels):
-            raise ValueError("a group was not among those fitted")
+        new = np.flatnonzero(held[place] != labels)
+        if new.size:
+            group = labels.tolist()[new[0]]
+            raise ValueError(f"groups[{new[0]}] is {group!r}, which was not among those fitted")
         return rows(place)
 
     return FittedFeatures("one_hot", evaluate, rows(inverse))
@@ -307,11 +381,7 @@ def orthonormalized(
     Directions whose share of the features' variance is below ``cutoff`` are dropped: they are rounding
     errors of nearly collinear features, and would make every inner solve meaningless.
     """
-    weighed = features.scaled(np.sqrt(distribution))
-    gram = weighed.T @ weighed
-    if features.is_sparse:
-        gram = np.asarray(gram.todense())
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(features.gram(distribution))
     keep = values > cutoff * values[-1]
     back = vectors[:, keep] / np.sqrt(values[keep])
     return MatrixFeatures(np.ascontiguousarray(features.matrix @ back)), back

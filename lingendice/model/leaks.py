@@ -27,7 +27,6 @@ LARGE_LEAK = 0.01
 """Stationary mass in leaks above which a solution warns and a check fails."""
 LEAK_WORTH_BOUNDS = 1e-3
 """Stationary mass in leaks above which bounds on the value are worth another solve."""
-WAYS_OUT = 'add data there, or choose leak="restart" or leak="absorb"'
 
 
 # -- what rows fall back to ----------------------------------------------------------------------------------
@@ -106,20 +105,15 @@ def mass_per_visit(absorbed: Any, gamma: float) -> Any:
     return 1.0 + (gamma / (1.0 - gamma) * absorbed if gamma < 1.0 else 0.0 * absorbed)
 
 
-def refusal(leak: float, cell: str | None = None) -> str:
-    """Why ``leak="error"`` refuses a solution, naming a cell where one is known."""
-    if cell is None:
-        return (
-            f"{leak:.2%} of the stationary mass lies in cells that are reached but have no outgoing "
-            f"transitions; {WAYS_OUT}"
-        )
+def refusal(leak: float, cell: str) -> str:
+    """Why ``leak="error"`` refuses a solution, naming a cell."""
     return (
         f"{cell} is reached but has no outgoing transitions ({leak:.2%} of the stationary mass lies in such "
-        f"cells); {WAYS_OUT}"
+        'cells); add data there, or choose leak="restart" or leak="absorb"'
     )
 
 
-def warning(leak: float, treatment: str, has_restart: bool, where: str = "") -> str | None:
+def warning(leak: float, treatment: str, has_restart: bool, where: str) -> str | None:
     """What to warn of; None for a small leak.
 
     Who names the restart distribution has decided what happens there: PageRank's dangling nodes are no

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,13 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
 from lingendice.model.leaks import Closure, absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
+
+if TYPE_CHECKING:
+    from lingendice.model.compose import Choices
+
+
+ROUNDING = 1e-14
+"""Of a total mass of 1."""
 
 
 def spread(policy: Floats | None, states: Any) -> Any:
@@ -173,7 +180,8 @@ class Flow:
         """Mass of unseen cells that the initial distribution alone puts there."""
         if self.closure is None:
             return 0.0
-        return float((1.0 - self.gamma) * self._starting @ self.closure.held_in_all)
+        mass = float((1.0 - self.gamma) * self._starting @ self.closure.held_in_all)
+        return mass if mass < 1.0 - ROUNDING else 1.0  # all of it, and nothing is left for the data
 
     @property
     def loses_mass(self) -> bool:
@@ -237,12 +245,11 @@ class EmpiricalOperator:
     ended: Floats
     """Share of each cell's transitions that ended in a terminal state and were absorbed."""
     reward: Floats | None
-    leak_policy: str
     falling: Mapping[str, Floats]
     """Share of each row that falls back to a distribution, by its name in
     :class:`lingendice.model.leaks.Fallbacks`."""
-    choices: Any = None
-    """The :class:`lingendice.model.compose.Choices` it was built from: what to repeat on resampled counts."""
+    choices: Choices
+    """What it was built from, and what to repeat on resampled counts."""
 
     @property
     def target(self) -> Floats | None:
@@ -290,7 +297,7 @@ class EmpiricalOperator:
     @property
     def absorbs_leaks(self) -> bool:
         """Whether mass that arrives in cells without outgoing transitions stays there; a prior leads on."""
-        return absorbs(self.leak_policy) and bool(self.rows.absorbed[~self.seen].all())
+        return absorbs(self.choices.leak) and bool(self.rows.absorbed[~self.seen].all())
 
     @cached_property
     def visit_mass(self) -> Floats:
@@ -361,7 +368,7 @@ class EmpiricalOperator:
             (self.policy.ravel() * rows.scale, np.arange(self.n_cells), first), shape=(n_states, self.n_cells)
         )
         choose.eliminate_zeros()
-        mixed = choose @ csr_array((rows.weight, rows.indices, rows.indptr), shape=(rows.n, n_states))
+        mixed = choose @ rows.weights
         keep = np.minimum(self.gather(rows.keep), 1.0)  # an average of shares, rounded
         indptr, out = mixed.indptr.astype(np.int64), self.gather(rows.out)
         return TransitionRows(indptr, mixed.indices, mixed.data, keep, keep, out, rows.distribution)

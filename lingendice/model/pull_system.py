@@ -7,7 +7,7 @@ asked for it by :meth:`lingendice.model.transition_rows.TransitionRows.pull` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -57,11 +57,6 @@ def row_ranges(
     return list(pairwise(cuts.tolist()))
 
 
-def _rounds(ranges: list[tuple[int, int]], threads: int) -> Iterator[list[tuple[int, int]]]:
-    for start in range(0, len(ranges), 4 * threads):
-        yield ranges[start : start + 4 * threads]
-
-
 @dataclass
 class PullSystem:
     """The structure shared by every solve: who draws from whom, in sweep order."""
@@ -98,7 +93,8 @@ class PullSystem:
         )
 
     @cached_property
-    def _rows(self) -> gauss_seidel.Rows:
+    def rows(self) -> gauss_seidel.Rows:
+        """All entries as the kernels take them."""
         return self.kernel_rows(self.indptr[:-1], self.indptr[1:])
 
     @cached_property
@@ -109,9 +105,10 @@ class PullSystem:
     def run(self, ranges: list[tuple[int, int]], task: Callable[[int, int], Any]) -> list[Any]:
         """Run a kernel over ranges, in order on one thread, side by side on several."""
         results: list[Any] = []
-        for batch in _rounds(ranges, self.threads):
+        for start in range(0, len(ranges), 4 * self.threads):
             self.tick()
-            results += run_all([partial(task, a, b) for a, b in batch], self.threads)
+            tasks = [partial(task, *rows) for rows in ranges[start : start + 4 * self.threads]]
+            results += run_all(tasks, self.threads)
         return results
 
     def residual(
@@ -120,7 +117,7 @@ class PullSystem:
         """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
 
         def task(first: int, last: int) -> tuple[float, float, float]:
-            return gauss_seidel.residual(self._rows, row_factor, base, self.loops, x, y, first, last, image)
+            return gauss_seidel.residual(self.rows, row_factor, base, self.loops, x, y, first, last, image)
 
         size, low, high = zip(*self.run(self.ranges, task), strict=True)
         return float(sum(size)), min(low), max(high)

@@ -82,7 +82,8 @@ class TransitionRows:
         return np.where(missing > 1e-12, missing, 0.0)
 
     @cached_property
-    def _weights(self) -> csr_array:
+    def weights(self) -> csr_array:
+        """The weights as they are."""
         from scipy.sparse import csr_array
 
         return csr_array((self.weight, self.indices, self.indptr), shape=(self.n, self.n_states))
@@ -132,12 +133,12 @@ class TransitionRows:
 
     def apply(self, values: Floats) -> Floats:
         """K values: the expected value after one step. O(nnz) for each column."""
-        counted = (self._weights @ values).T * self.scale
+        counted = (self.weights @ values).T * self.scale
         return counted.T + self.out @ (self.distribution @ values)  # type: ignore[no-any-return]
 
     def apply_transpose(self, mass: Floats) -> Floats:
         """K' mass: the mass that arrives in every state. O(nnz) for each column."""
-        counted = self._weights.T @ (mass.T * self.scale).T
+        counted = self.weights.T @ (mass.T * self.scale).T
         # For one hub out.T @ mass is a dot product, for which BLAS may wait longer than all else takes.
         fallen = np.einsum("rh,r...->h...", self.out, mass)
         return counted + self.distribution.T @ fallen  # type: ignore[no-any-return]

@@ -49,8 +49,6 @@ ENTRIES_PER_CALL = 20_000_000
 WARM_TOL = 1e-7
 RIDGE_TOL = 1e-5
 """Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
-STEPS_PER_CALL = 200
-"""Of conjugate gradients: threads that came back to Python more often would wait for each other there."""
 
 
 def bootstrap_interval(
@@ -239,7 +237,7 @@ class _Again:
         """The ridge and the fitted behavior stay those of the data; the ratio is solved for again."""
         system = RidgeSystem(operator, self.first.ridge)
         start = system.q * self.ratio[system.seen]
-        fit = system.solve(Controls(tol=RIDGE_TOL), start, STEPS_PER_CALL, rough=True)
+        fit = system.solve(Controls(tol=RIDGE_TOL), start, rough=True)
         states, cells = operator.over_states_and_cells(fit.row_distribution)
         return self.first.moved_to(states, source=operator, cell_ridge_distribution=cells)
 

@@ -259,8 +259,9 @@ def _check_leak(solution: Solution) -> None:
     operator = solution.operator
     if operator.seen.all():
         return
+    treatment = operator.choices.leak
     if solution.state_distribution is None:
-        if leaks.refuses(operator.leak_policy):
+        if leaks.refuses(treatment):
             for distribution in solution.state_distributions:
                 # States that restart among themselves, and that no data lead to, have not been reached.
                 reached = operator.expected_next((distribution > 0).astype(float))[operator.seen] > 0
@@ -268,11 +269,11 @@ def _check_leak(solution: Solution) -> None:
                     _refuse_leak(operator, np.where(operator.seen, 0.0, operator.spread(distribution)))
         return
     mass = np.where(operator.seen, 0.0, solution.cell_distribution)
-    if leaks.refuses(operator.leak_policy):
+    if leaks.refuses(treatment):
         _refuse_leak(operator, mass)
     if operator.counts.has_sample_size:
         where = f", first of all {_cell_name(operator, int(mass.argmax()))}"
-        text = leaks.warning(solution.leak, operator.leak_policy, operator.choices.restart is not None, where)
+        text = leaks.warning(solution.leak, treatment, operator.choices.restart is not None, where)
         if text is not None:
             warnings.warn(f"{text}. See lingendice.audit", LeakWarning, stacklevel=outside_level())
 

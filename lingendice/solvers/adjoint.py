@@ -21,8 +21,8 @@ from lingendice.solvers.stationary import (
     MODERATE_FLOPS,
     PATIENT_FLOPS,
     SWEEPS_TRIED,
+    analyzed,
     csr_arrays,
-    fits,
     sweeps_goal,
 )
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from lingendice.solvers.discounted import DiscountedResult
+    from lingendice.solvers.elimination import Elimination
 
 DENSE_STATES = 400
 SHARED_STATES = 2000
@@ -48,7 +49,7 @@ def solve_adjoint(
     """
     monitor = monitor or Monitor()
     if chain.n <= DENSE_STATES:
-        return _dense(chain, gamma, reward, distribution)
+        return _dense(chain, gamma, distribution)(reward[:, None])[:, 0]
     try:
         if gamma < 1.0:
             return _discounted(chain, gamma, reward, tol, threads, monitor)
@@ -57,16 +58,27 @@ def solve_adjoint(
         return np.zeros(chain.n)
 
 
-def _dense(chain: TransitionRows, gamma: float, reward: Floats, distribution: Floats) -> Floats:
-    if gamma == 1.0:
-        reward = reward - distribution @ reward
-    return np.linalg.solve(_dense_system(chain, gamma, distribution), reward)
+def _dense(chain: TransitionRows, gamma: float, distribution: Floats) -> Callable[[Floats], Floats]:
+    """A solver for columns r of  h + c s = r + gamma P h ,  mu h = 0 :  V = h + c, and V = h at gamma = 1.
 
+    s is the share of each visit that restarts, or 1: (I - gamma P) 1 = s. Rounding of what all entries of V
+    share, which grows as 1 / (1 - gamma), is kept out of h, and h is regular for one recurrent class.
+    """
+    from scipy.linalg import lu_factor, lu_solve
 
-def _dense_system(chain: TransitionRows, gamma: float, distribution: Floats) -> Floats:
-    """I - gamma P, and at gamma = 1 I - P + 1 mu': regular for one recurrent class, with mu V = 0."""
-    system: Floats = np.eye(chain.n) - gamma * chain.dense()
-    return system + distribution[None, :] if gamma == 1.0 else system
+    n = chain.n
+    system = np.zeros((n + 1, n + 1))
+    system[:n, :n] = np.eye(n) - gamma * chain.dense()
+    system[:n, n] = chain.restarts(gamma) if gamma < 1.0 else 1.0
+    system[n, :n] = distribution
+    factor = lu_factor(system, check_finite=False)
+
+    def solve(columns: Floats) -> Floats:
+        right = np.vstack([columns, np.zeros((1, columns.shape[1]))])
+        solved: Floats = lu_solve(factor, right, check_finite=False)
+        return solved[:n] + solved[n] if gamma < 1.0 else solved[:n]
+
+    return solve
 
 
 def _discounted(
@@ -153,30 +165,24 @@ def _recurrent_bias(
     settle, by an elimination that takes long. ``visits``: the stationary distribution, where it is known.
     """
     from lingendice.solvers.aggregation import relative_values, solve_stationary
-    from lingendice.solvers.elimination import Elimination
 
-    arrays = indptr, indices, data = csr_arrays(rates)
-    residual = np.nan
-    for accepted in (MODERATE_FLOPS, PATIENT_FLOPS):
-        factor = Elimination.analyze(
-            indptr, indices, earned.size, data=data, max_flops=accepted, monitor=monitor
-        )
-        if fits(factor):
-            return factor.factorize(data, threads=threads, monitor=monitor).bias(earned, time)
-        if accepted == PATIENT_FLOPS:
-            break
-        if visits is None:
-            visits = solve_stationary(*arrays, tol=tol, threads=threads, monitor=monitor).distribution
-        gain = float(visits @ earned) / float(visits @ time)
-        found = relative_values(
-            *arrays, visits, earned - gain * time, tol=tol, threads=threads, monitor=monitor
-        )
-        if found.converged or found.stopped:
-            return gain, found.h
-        residual = found.residual
+    def eliminated(factor: Elimination) -> tuple[float, Floats]:
+        return factor.factorize(rates.data, threads=threads, monitor=monitor).bias(earned, time)
+
+    if (factor := analyzed(rates, 0, MODERATE_FLOPS, monitor)) is not None:
+        return eliminated(factor)
+    arrays = csr_arrays(rates)
+    if visits is None:
+        visits = solve_stationary(*arrays, tol=tol, threads=threads, monitor=monitor).distribution
+    gain = float(visits @ earned) / float(visits @ time)
+    found = relative_values(*arrays, visits, earned - gain * time, tol=tol, threads=threads, monitor=monitor)
+    if found.converged or found.stopped:
+        return gain, found.h
+    if (factor := analyzed(rates, 0, PATIENT_FLOPS, monitor)) is not None:
+        return eliminated(factor)
     raise ValueError(
-        f"the values of states did not settle (residual {residual:.1e}), and an elimination would take more "
-        f"than {PATIENT_FLOPS:.0e} operations: the chain is too slow and too large for both; raise tol"
+        f"the values of states did not settle (residual {found.residual:.1e}), and an elimination would take "
+        f"more than {PATIENT_FLOPS:.0e} operations: the chain is too slow and too large for both; raise tol"
     )
 
 
@@ -189,23 +195,14 @@ def adjoint_of(
     At gamma = 1, V = f - mu f + P V with mu V = 0. Small chains take one dense factorization
     (2/3 n^3 operations, then 2 n^2 per column); others one iterative or sparse solve per column.
     """
-    if chain.n > SHARED_STATES:
+    if chain.n <= SHARED_STATES:
+        return _dense(chain, gamma, distribution)
 
-        def one_by_one(columns: Floats) -> Floats:
-            solved = [
-                solve_adjoint(chain, gamma, np.ascontiguousarray(column), distribution, tol, threads)
-                for column in columns.T
-            ]
-            return np.stack(solved, axis=1)
+    def one_by_one(columns: Floats) -> Floats:
+        solved = [
+            solve_adjoint(chain, gamma, np.ascontiguousarray(column), distribution, tol, threads)
+            for column in columns.T
+        ]
+        return np.stack(solved, axis=1)
 
-        return one_by_one
-    from scipy.linalg import lu_factor, lu_solve
-
-    factor = lu_factor(_dense_system(chain, gamma, distribution), check_finite=False)
-
-    def together(columns: Floats) -> Floats:
-        right = columns - distribution @ columns if gamma == 1.0 else columns
-        solved: Floats = lu_solve(factor, right, check_finite=False)
-        return solved
-
-    return together
+    return one_by_one

@@ -363,32 +363,16 @@ def solve_stationary(
 ) -> Outcome:
     """Stationary distribution of an irreducible sparse chain, to entrywise relative error ``tol``.
 
-    Parameters
-    ----------
-    indptr, indices, data
-        CSR weights, rows are sources (int64, int32, float64). Rows may have any positive scale. The caller
-        answers for irreducibility.
-    tol
-        Entrywise relative error aimed at.
-    max_cycles
-        Limit on aggregation cycles of each kind.
-    threads
-        From two on, sweeps over large chains run as two halves side by side.
-    monitor
-        Asked between kernel calls, several times per second; it notes the error as estimated after every
-        sweep or cycle. When the work must end the best distribution so far is returned.
-    plan
-        Result of ``plan`` for the same chain, to go on from; its ``tol``, ``threads`` and ``monitor`` stand.
+    Rows of the weights (CSR: int64, int32, float64) are sources, of any positive scale; the caller answers
+    for irreducibility. With two threads or more, sweeps over large chains run as two halves side by side. The
+    ``monitor`` is asked between kernel calls and notes the error as estimated after every sweep or cycle;
+    where it ends the work, and after ``max_cycles`` of each kind, the best distribution so far is returned.
+    A ``plan`` for the same chain is gone on from: its ``tol``, ``threads`` and ``monitor`` stand.
 
-    Returns
-    -------
-    Outcome
-        ``converged`` is true only when the estimate of the largest entrywise relative error is within ``tol``
-        and was confirmed by a correction over clusters of states; ``residual`` is ``||x - P'x||_1``, weighted
-        by exit probabilities.
+    ``converged`` is true only when the estimate of the largest entrywise relative error is within ``tol`` and
+    was confirmed by a correction over clusters of states; ``residual`` is ``||x - P'x||_1``, weighted by exit
+    probabilities.
 
-    Notes
-    -----
     Memory: one transposed copy of the weights, the chains between blocks, and up to 14 vectors.
     """
     run = _begin(indptr, indices, data, tol, threads, monitor) if plan is None else plan.run
@@ -512,17 +496,9 @@ def relative_values(
 ) -> RelativeValues:
     """Relative values ``h`` of ``reward`` under the chain with stationary distribution ``x``.
 
-    Parameters
-    ----------
-    indptr, indices, data
-        CSR weights as for ``solve_stationary``.
-    x, reward
-        Stationary distribution and one-step reward of every state.
-    tol
-        Bound on the residual and on the last change, both relative (see ``RelativeValues``); a residual that
-        rounding of ``h`` alone explains is accepted and reported.
-    max_cycles, threads, monitor
-        As for ``solve_stationary``.
+    ``tol`` bounds the residual and the last change, both relative (see ``RelativeValues``); a residual that
+    rounding of ``h`` alone explains is accepted and reported. Other arguments are those of
+    ``solve_stationary``.
     """
     if not (np.all(x > 0.0) and np.isfinite(x.sum())):
         raise ValueError(f"x must be positive, but x[{int(np.argmin(x))}] is {np.min(x)!r}")

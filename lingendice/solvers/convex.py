@@ -9,17 +9,16 @@ S. Mehrotra (1992). On the implementation of a primal-dual interior point method
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
-from lingendice.model.features import Tabular
+from lingendice.divergences import FDivergence, PolyhedralMetric, TotalVariation
 from lingendice.solvers.control import Step
-from lingendice.solvers.dual_maximum import curvature, polyhedron, within_domain
-from lingendice.solvers.problem import RatioProblem, SaddleSolver, certified
+from lingendice.solvers.dual_maximum import polyhedron, weighted, within_domain
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, without_steps
 
 LARGEST = 3000
 """Features up to which the Newton matrix is formed."""
@@ -39,10 +38,9 @@ def solve_convex(problem: RatioProblem, tol: float) -> SaddleSolver:
         raise ValueError(
             f'method="convex" forms a matrix over {largest} features; use method="extragradient"'
         )
-    divergence = problem.divergence
-    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+    if problem.smooth_metric is not None:
         raise ValueError('the gradient penalty is served by method="extragradient"; leave it out for convex')
-    if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
+    if isinstance(problem.divergence, (PolyhedralMetric, TotalVariation)):
         return _by_linear_programs(problem, tol)
     return _by_newton(problem, tol)
 
@@ -51,17 +49,30 @@ def solve_convex(problem: RatioProblem, tol: float) -> SaddleSolver:
 
 
 class _Point(NamedTuple):
-    """Primal, dual and multipliers: z of w >= 0, y of w <= upper, u of the total mass, and those of the box
-    of v.
-    """
+    """Primal, dual, u of the total mass, and the multipliers of the barriers."""
 
     w: Floats
     v: Floats
     u: float
-    z: Floats
-    y: Floats
-    below: Floats
-    above: Floats
+    held: tuple[Floats, ...]
+
+    @property
+    def blocks(self) -> tuple[Floats, Floats]:
+        """What barriers bound."""
+        return self.w, self.v
+
+
+class _Barrier(NamedTuple):
+    """Keeps the entries ``used`` of w or v where limit + sign x is positive."""
+
+    block: int
+    """0 for w, 1 for v."""
+    sign: float
+    limit: Floats | float
+    used: Any
+
+    def slack(self, point: _Point) -> Floats:
+        return np.where(self.used, self.limit + self.sign * point.blocks[self.block], 1.0)
 
 
 class _Couplings:
@@ -70,48 +81,26 @@ class _Couplings:
     def __init__(self, problem: RatioProblem) -> None:
         self.problem = problem
         flow, features = problem.flow, problem.features
-        mass = features.scaled(flow.p)
-        pushed = flow.apply_transpose(mass if isinstance(mass, np.ndarray) else np.asarray(mass.todense()))
-        self.mass = mass
-        self.steady = _dense(problem.dual_features.adjoint(pushed))
-        self.own = _dense(problem.dual_features.adjoint(_as_array(mass)))
-        self.ridge = problem.ridge * _dense(features.adjoint(_as_array(mass))) if problem.ridge > 0 else None
-        self.has_upper = problem.bound is not None
-        self.has_box = bool(np.isfinite(problem.dual_box).all())
+        self.mass = features.scaled(flow.p)
+        mass = _as_array(self.mass)
+        self.fixed = _dense(problem.dual_features.adjoint(flow.apply_transpose(mass) - mass))
+        self.ridge = problem.ridge * features.gram(flow.p) if problem.ridge > 0 else None
 
     def coupling(self, f: Floats) -> Floats:
         """R = Phi' (gamma T' - (1 + excess'(f))) diag(p) Psi."""
         problem = self.problem
         divergence = problem.divergence
-        fixed = self.steady - self.own
         if not isinstance(divergence, FDivergence) or not divergence.weighs_by_ratio:
-            return fixed
-        bend = divergence.excess_slope(f)
-        if isinstance(problem.dual_features, Tabular):
-            return fixed - _as_array(self.mass) * bend[:, None]
-        # Whichever of the two matrices is smaller is scaled.
-        if isinstance(problem.features, Tabular) or problem.dual_features.n_features > self.mass.shape[1]:
-            scaled = (self.mass.T * bend).T
-            return fixed - _dense(problem.dual_features.adjoint(_as_array(scaled)))
-        return fixed - _dense(problem.dual_features.scaled(bend).T @ self.mass)
+            return self.fixed
+        return self.fixed - _dense(problem.dual_features.scaled(divergence.excess_slope(f)).T @ self.mass)
 
     def hessian(self, mass: Floats, f: Floats) -> Floats:
-        """H over the dual coefficients."""
+        """H over the dual coefficients; a divergence without excess has a norm of its own there."""
         problem = self.problem
-        weight = problem.weight(mass)
-        if isinstance(problem.divergence, FDivergence):
-            used = weight > 0
-            weight = np.where(used, weight * np.where(used, problem.divergence.excess_curvature(f), 0.0), 0.0)
-            h = (
-                curvature(problem, weight)
-                if weight.any()
-                else np.zeros((problem.dual_features.n_features,) * 2)
-            )
-        else:
-            h = np.zeros((problem.dual_features.n_features,) * 2)
-        if problem.dual_ridge > 0:
-            h[np.diag_indices_from(h)] += problem.dual_ridge
-        return h
+        if not isinstance(problem.divergence, FDivergence):
+            return problem.dual_ridge * np.eye(problem.dual_features.n_features)
+        bend = weighted(problem.weight(mass), problem.divergence.excess_curvature(f))
+        return problem.dual_features.gram(bend)
 
 
 def _as_array(matrix: Any) -> Any:
@@ -123,28 +112,22 @@ def _dense(matrix: Any) -> Floats:
 
 
 def _by_newton(problem: RatioProblem, tol: float) -> SaddleSolver:
-    parts = _Couplings(problem)
-    state = _Newton(parts)
-    best, history = None, []
+    if not problem.start().any():  # no mass reaches the data, and there is no interior to step through
+        return without_steps(problem, tol, "convex")
+    state, checkpoints = _Newton(_Couplings(problem)), Checkpoints()
     for n_iter in range(MOST_STEPS):
         hopeful = state.slack() * state.usable.sum() + state.off() <= max(10.0 * tol, 1e-13)
         if hopeful or n_iter % 20 == 19:
-            point = state.point
-            outcome = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
-            history.append(outcome.gap.value)
-            if best is None or outcome.gap.value < best.gap.value:
-                best = outcome
-            if outcome.gap.value <= tol or (len(history) > 3 and history[-1] >= 0.5 * history[-4]):
+            checkpoints.note(certified(problem, *state.point[:3], tol, "convex", n_iter))
+            gaps = [gap for _, gap in checkpoints.trace]
+            if checkpoints.gap <= tol or (len(gaps) > 3 and gaps[-1] >= 0.5 * gaps[-4]):
                 break
-        command = yield Step(n_iter, best.gap.value if best is not None else math.inf)
+        command = yield Step(n_iter, checkpoints.gap)
         if command is not None or not state.step():
             break
-    if best is None:
-        point = state.point
-        best = certified(problem, point.w, point.v, point.u, tol, "convex", n_iter)
-    best.history = tuple(history)
-    best.n_iter = n_iter
-    return best
+    if checkpoints.best is None:
+        checkpoints.note(certified(problem, *state.point[:3], tol, "convex", n_iter))
+    return checkpoints.finish(n_iter)
 
 
 class _Newton:
@@ -158,16 +141,18 @@ class _Newton:
         if problem.bound is not None:
             w = np.minimum(w, 0.5 * problem.bound)
         w = np.where(self.usable, np.maximum(w, 1e-3 * w.max(initial=1e-300)), 0.0)
+        v, box = np.zeros(problem.dual_features.n_features), problem.dual_box
+        self.barriers = [_Barrier(0, 1.0, 0.0, self.usable)]
+        if problem.bound is not None:
+            self.barriers.append(_Barrier(0, -1.0, problem.bound, self.usable))
+        if np.isfinite(box).all():
+            self.barriers += [_Barrier(1, sign, box, box > 0) for sign in (1.0, -1.0)]
         # Multipliers whose products with w are alike and add up to about the objective at the start: with
         # smaller ones the first steps end at the boundary soon after they began.
         product = max(_distance(problem, w), 1e-8) / max(int(self.usable.sum()), 1)
-        z = np.where(self.usable, product / np.where(self.usable, w, 1.0), 0.0)
-        y = np.zeros_like(w)
-        if problem.bound is not None:
-            y = np.where(self.usable, product / np.where(self.usable, problem.bound - w, 1.0), 0.0)
-        v = np.zeros(problem.dual_features.n_features)
-        side = product / problem.dual_box  # 0 where there is no box
-        self.point = _Point(w, v, 0.0, z, y, side, side)
+        start = _Point(w, v, 0.0, ())
+        held = tuple(np.where(each.used, product / each.slack(start), 0.0) for each in self.barriers)
+        self.point = start._replace(held=held)
         self.residuals = self._residuals(self.point)
 
     def slack(self) -> float:
@@ -180,22 +165,16 @@ class _Newton:
         return float(np.abs(on_w).max() + np.abs(on_v).max() + abs(on_u))
 
     def _slack(self, point: _Point) -> float:
-        products, count = float(point.w @ point.z), int(self.usable.sum())
-        if self.problem.bound is not None:
-            products += float(self._room(point)[self.usable] @ point.y[self.usable])
-            count *= 2
-        if self.parts.has_box:
-            under, over = self._sides(point)
-            products += float(under @ point.below + over @ point.above)
-            count += 2 * point.v.size
-        return products / max(count, 1)
+        bounds = zip(self.barriers, point.held, strict=True)
+        products = sum(float(each.slack(point) @ held) for each, held in bounds)
+        return products / max(sum(int(each.used.sum()) for each in self.barriers), 1)
 
-    def _room(self, point: _Point) -> Floats:
-        return np.where(self.usable, (self.problem.bound or 0.0) - point.w, 1.0)
-
-    def _sides(self, point: _Point) -> tuple[Floats, Floats]:
-        """Distances of v to the two sides of its box."""
-        return point.v + self.problem.dual_box, self.problem.dual_box - point.v
+    def _sums(self, parts: Iterable[Floats]) -> list[Any]:
+        """What the barriers of w, and those of v, add up to."""
+        sums: list[Any] = [0.0, 0.0]
+        for each, part in zip(self.barriers, parts, strict=True):
+            sums[each.block] = sums[each.block] + part
+        return sums
 
     def _residuals(self, point: _Point) -> tuple[Floats, Floats, float]:
         problem = self.problem
@@ -203,66 +182,51 @@ class _Newton:
         if problem.self_normalized:
             on_w = on_w + point.u * problem.mass_row
         on_u = problem.total(point.w) - 1.0 - (0.0 if problem.self_normalized else point.u)
-        return np.where(self.usable, on_w - point.z + point.y, 0.0), on_v + point.below - point.above, on_u
+        bounds = zip(self.barriers, point.held, strict=True)
+        push_w, push_v = self._sums(each.sign * held for each, held in bounds)
+        return np.where(self.usable, on_w - push_w, 0.0), on_v + push_v, on_u
 
     def step(self) -> bool:
         """Predict with no barrier, see how far that leads, and correct with the barrier that deserves."""
         point, usable, parts = self.point, self.usable, self.parts
         f = self.problem.dual_features.apply(point.v)
-        w_safe, room = np.where(usable, point.w, 1.0), self._room(point)
-        barrier = point.z / w_safe + (point.y / room if parts.has_upper else 0.0)
-        barrier = np.where(usable, barrier, 1.0)
+        slacks = [each.slack(point) for each in self.barriers]
+        bend_w, bend_v = self._sums(held / slack for held, slack in zip(point.held, slacks, strict=True))
         hessian = parts.hessian(self.problem.mass(point.w), f)
-        under, over = self._sides(point)
-        if parts.has_box:
-            hessian[np.diag_indices_from(hessian)] += point.below / under + point.above / over
-        kkt = _factor_kkt(parts, parts.coupling(f), hessian, barrier, usable)
+        hessian[np.diag_indices_from(hessian)] += bend_v
+        kkt = _factor_kkt(parts, parts.coupling(f), hessian, np.where(usable, bend_w, 1.0), usable)
         if kkt is None:
             return False
 
-        def direction(
-            target: Floats | float,
-            target_above: Floats | float,
-            at_box: tuple[Floats | float, Floats | float],
-        ) -> _Point:
-            push = target / w_safe - point.z
-            if parts.has_upper:
-                push = push - (target_above / room - point.y)
-            inward = (at_box[0] / under - point.below) - (at_box[1] / over - point.above)
+        def direction(targets: Sequence[Floats | float]) -> _Point:
+            bounds = list(zip(self.barriers, targets, slacks, point.held, strict=True))
+            push_w, push_v = self._sums(
+                each.sign * (target / slack - held) for each, target, slack, held in bounds
+            )
             on_w, on_v, on_u = self.residuals
-            dw, dv, du = kkt(np.where(usable, push - on_w, 0.0), on_v + inward, on_u)
-            dz = np.where(usable, (target - point.z * dw) / w_safe - point.z, 0.0)
-            dy = np.zeros_like(dw)
-            if parts.has_upper:
-                dy = np.where(usable, (target_above + point.y * dw) / room - point.y, 0.0)
-            below = (at_box[0] - point.below * dv) / under - point.below
-            above = (at_box[1] + point.above * dv) / over - point.above
-            return _Point(dw, dv, du, dz, dy, below, above)
+            dw, dv, du = moved = kkt(np.where(usable, push_w - on_w, 0.0), on_v + push_v, on_u)
+            change = tuple(
+                np.where(each.used, (target - each.sign * held * moved[each.block]) / slack - held, 0.0)
+                for each, target, slack, held in bounds
+            )
+            return _Point(dw, dv, du, change)
 
         now = self.slack()
-        ahead = direction(0.0, 0.0, (0.0, 0.0))
+        ahead = direction([0.0] * len(slacks))
         length = min(1.0, self._longest(ahead, f))
         after = max(self._slack(_move(point, ahead, length)), 0.0)
         target = now * max((after / now) ** 3 if now > 0 else 0.0, 1e-4)
-        at_box = (
-            (target - ahead.v * ahead.below, target + ahead.v * ahead.above) if parts.has_box else (0.0, 0.0)
-        )
-        final = direction(target - ahead.w * ahead.z, target + ahead.w * ahead.y, at_box)
-        if not all(np.isfinite(part).all() for part in final):
+        bounds = zip(self.barriers, ahead.held, strict=True)
+        final = direction([target - each.sign * ahead.blocks[each.block] * held for each, held in bounds])
+        if not all(np.isfinite(part).all() for part in (*final[:3], *final.held)):
             return False
         return self._advance(final, f, target)
 
     def _longest(self, change: _Point, f: Floats) -> float:
-        longest = min(_to_boundary(self.point.w, change.w), _to_boundary(self.point.z, change.z))
-        if self.parts.has_upper:
-            down = np.where(self.usable, -change.w, 0.0)
-            longest = min(longest, _to_boundary(self._room(self.point), down))
-            longest = min(longest, _to_boundary(self.point.y, change.y))
-        if self.parts.has_box:
-            for side, by in zip(self._sides(self.point), (change.v, -change.v), strict=True):
-                longest = min(longest, _to_boundary(side, by))
-            longest = min(longest, _to_boundary(self.point.below, change.below))
-            longest = min(longest, _to_boundary(self.point.above, change.above))
+        longest = math.inf
+        for each, held, moved in zip(self.barriers, self.point.held, change.held, strict=True):
+            nearer = each.sign * change.blocks[each.block]
+            longest = min(longest, _to_boundary(each.slack(self.point), nearer), _to_boundary(held, moved))
         limit = self.problem.divergence.dual_limit
         if math.isfinite(limit):
             longest = min(longest, _to_boundary(limit - f, -self.problem.dual_features.apply(change.v)))
@@ -286,14 +250,9 @@ class _Newton:
 
     def _merit(self, point: _Point, residuals: tuple[Floats, Floats, float], target: float) -> float:
         on_w, on_v, on_u = residuals
-        off = np.where(self.usable, point.w * point.z - target, 0.0)
-        total = on_w @ on_w + on_v @ on_v + on_u * on_u + off @ off
-        if self.problem.bound is not None:
-            above = np.where(self.usable, self._room(point) * point.y - target, 0.0)
-            total += above @ above
-        if self.parts.has_box:
-            for side, held in zip(self._sides(point), (point.below, point.above), strict=True):
-                total += float(((side * held - target) ** 2).sum())
+        total = float(on_w @ on_w + on_v @ on_v + on_u * on_u)
+        for each, held in zip(self.barriers, point.held, strict=True):
+            total += float((np.where(each.used, each.slack(point) * held - target, 0.0) ** 2).sum())
         return math.sqrt(total)
 
 
@@ -305,7 +264,9 @@ def _distance(problem: RatioProblem, w: Floats) -> float:
 
 
 def _move(point: _Point, change: _Point, length: float) -> _Point:
-    return _Point(*(part + length * moved for part, moved in zip(point, change, strict=True)))
+    held = tuple(part + length * moved for part, moved in zip(point.held, change.held, strict=True))
+    w, v = point.w + length * change.w, point.v + length * change.v
+    return _Point(w, v, point.u + length * change.u, held)
 
 
 def _to_boundary(value: Floats, change: Floats) -> float:
@@ -325,7 +286,7 @@ def _factor_kkt(
         r = r * usable
     trace = float(np.trace(h)) / h.shape[0]
     h[np.diag_indices_from(h)] += 1e-14 * trace if trace > 0 else 1e-10 * max(float(np.abs(r).max()), 1e-30)
-    price = 0.0 if problem.self_normalized else problem.penalty
+    price = problem.price
     try:
         factor, _ = cho_factor(h, lower=True, overwrite_a=True, check_finite=False)
         half = solve_triangular(factor, r, lower=True, check_finite=False)
@@ -362,7 +323,7 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
     under the cuts is where the next one is solved. Where the residual can vanish the first program ends it.
     """
     cuts: list[_Cut] = []
-    best, proof, level, history = None, None, 1.0, []
+    proof, level, checkpoints = None, 1.0, Checkpoints()
     for n_iter in range(1, MOST_STEPS):
         solved = _linear_program(problem, level)
         if solved is None:
@@ -377,22 +338,16 @@ def _by_linear_programs(problem: RatioProblem, tol: float) -> SaddleSolver:
             proof = outcome
         else:  # the dual of an earlier level proves more
             outcome = certified(problem, w, proof.v, proof.u, tol, "convex", n_iter)
-        history.append(outcome.gap.value)
-        if best is None or outcome.gap.value < best.gap.value:
-            best = outcome
-        command = yield Step(n_iter, best.gap.value)
-        if best.gap.value <= tol or problem.self_normalized or command is not None:
+        checkpoints.note(outcome)
+        command = yield Step(n_iter, checkpoints.gap)
+        if checkpoints.gap <= tol or problem.self_normalized or command is not None:
             break
         if abs(following - level) < 1e-15:
             break
         level = following
-    if best is None:
-        yield Step(0, math.inf)
-        zero = np.zeros(problem.dual_features.n_features)
-        best = certified(problem, problem.start(), zero, 0.0, tol, "convex", 0)
-    best.history = tuple(history)
-    best.n_iter = len(history)
-    return best
+    if checkpoints.best is None:  # there is no ratio of mass 1 that the linear program could be solved for
+        return without_steps(problem, tol, "convex")
+    return checkpoints.finish(len(checkpoints.trace))
 
 
 class _Cut(NamedTuple):

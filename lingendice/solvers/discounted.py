@@ -61,23 +61,10 @@ def discounted_distribution(
 ) -> DiscountedResult:
     """Solve ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, to an L1 error of ``tol``.
 
-    Parameters
-    ----------
-    chain
-        The operator T, whose rows sum to 1 (``TransitionRows.returning``).
-    gamma
-        Discount (PageRank's damping), in [0, 1).
-    initial
-        mu0.
-    tol
-        Bound on the L1 error, certified by the residual of the returned vector.
-    threads
-        Cores to use; None takes all. With one thread the result is the same bits on every run, with
-        more it agrees within ``tol``.
-    max_sweeps
-        Most passes over all entries.
-    monitor
-        Asked several times per second; after every pass over the whole it notes the error as estimated.
+    The residual of the returned vector certifies it. Rows of T, the ``chain``, sum to 1
+    (``TransitionRows.returning``). With one thread the result is the same bits on every run, with more it
+    agrees within ``tol``; None takes all cores. The ``monitor`` is asked several times per second; after
+    every pass over the whole it notes the error as estimated.
 
     Notes
     -----
@@ -115,14 +102,10 @@ class _DistributionSolver:
         self.distributions = [start]
         self.which: list[int] = []
         for distribution in chain.distribution:
-            same = [
-                k
-                for k, known in enumerate(self.distributions)
-                if known is distribution or np.array_equal(known, distribution)
-            ]
+            same = [k for k, known in enumerate(self.distributions) if np.array_equal(known, distribution)]
+            self.which.append(same[0] if same else len(self.distributions))
             if not same:
                 self.distributions.append(distribution)
-            self.which.append(same[0] if same else len(self.distributions) - 1)
         self.blocks: Blocks | None = None
         self.may_split = True
         self._adopt(chain.pull(threads, monitor.check))
@@ -204,9 +187,8 @@ class _DistributionSolver:
         g = self.f * self.inflows[part]
         y = self.c * x
         relaxation = Relaxation(
-            system, system.indptr[:-1], system.indptr[1:], self.f, g, self.c, self.loss, x, y,
-            0, system.size, 1.0,
-        )  # fmt: skip
+            system, system.rows, self.f, g, self.c, self.loss, x, y, 0, system.size, supply=1.0
+        )
         left = math.inf  # where earlier parts have used up the sweeps
         try:
             while self.sweeps < self.max_sweeps:
@@ -253,16 +235,8 @@ def discounted_values(
 ) -> DiscountedResult:
     """Solve ``V = r + gamma T V`` to an error of ``tol`` in every entry (sup norm).
 
-    Parameters
-    ----------
-    chain
-        The operator T, whose rows sum to 1.
-    reward
-        r, one number per node.
-    gamma, threads, max_sweeps, monitor
-        As for ``discounted_distribution``.
-    tol
-        Bound on the largest error, certified by the residual of the returned vector.
+    The residual of the returned vector certifies it. Arguments are those of ``discounted_distribution``, with
+    the reward in the place of the initial distribution.
 
     Notes
     -----
@@ -325,8 +299,8 @@ class _ValueSolver:
         pivot = 1.0 / (1.0 - self.factor * system.loops)
         ones, zeros = np.ones(values.size), np.zeros(values.size)
         relaxation = Relaxation(
-            system, system.indptr[:-1], system.indptr[1:], self.factor * pivot, self.gain, ones, zeros,
-            values, values.copy(), 0, values.size, 0.0,
+            system, system.rows, self.factor * pivot, self.gain, ones, zeros, values, values.copy(),
+            0, values.size, supply=0.0,
         )  # fmt: skip
         least, stalled = math.inf, 0
         while len(self.history) < max_sweeps and stalled < STALLED:

@@ -11,7 +11,7 @@ from lingendice.data.checks import Floats
 from lingendice.divergences import MMD, FDivergence, PolyhedralMetric, TotalVariation, Wasserstein
 from lingendice.divergences.base import DualSet
 from lingendice.divergences.wasserstein import differences
-from lingendice.model.features import Tabular
+from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 
 if TYPE_CHECKING:
     from lingendice.solvers.problem import RatioProblem
@@ -35,51 +35,38 @@ def maximize_dual(problem: RatioProblem, w: Floats, near: Floats | None) -> Best
     mass = problem.mass(w)
     inflow = problem.flow.inflow(mass)
     divergence = problem.divergence
+    pull = np.asarray(problem.dual_features.adjoint(inflow - mass))
     if isinstance(divergence, MMD):
-        v = np.asarray(problem.dual_features.adjoint(inflow - mass))
-        return Best(v, 0.5 * float(v @ v), "exact")
-    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
-        return _box_newton(problem, mass, inflow - mass, _quasi_newton(problem, inflow - mass, near))
+        return Best(pull, 0.5 * float(pull @ pull), "exact")
+    if problem.smooth_metric is not None:
+        return _box_newton(problem, mass, pull, _quasi_newton(problem, problem.smooth_metric, pull, near))
     tabular = isinstance(problem.dual_features, Tabular)
     if isinstance(divergence, PolyhedralMetric) or (isinstance(divergence, TotalVariation) and not tabular):
-        return _linear_program(problem, inflow - mass)
+        return _linear_program(problem, pull)
     if not isinstance(divergence, FDivergence):
         raise TypeError(f"no inner maximum for {divergence.name}")
     if tabular:
         low, high, weight = -problem.dual_box, problem.dual_top, problem.weight(mass)
         f = divergence.best_dual(inflow, mass, weight, low, high)
         return Best(f, divergence.value(inflow, mass, weight, low, high), "exact")
-    residual = inflow - mass
     if divergence.quadratic:
-        best = _one_cholesky(problem, mass, residual)
+        second = float(divergence.excess_curvature(np.zeros(1))[0])
+        best = _one_cholesky(problem.dual_features.gram(second * problem.weight(mass)), pull)
         if np.all(np.abs(best.v) <= problem.dual_box):
             return best
-        bounded = _box_newton(problem, mass, residual, best.v)
+        bounded = _box_newton(problem, mass, pull, best.v)
         return bounded._replace(value=min(bounded.value, best.value))
-    return _box_newton(problem, mass, residual, near)
+    return _box_newton(problem, mass, pull, near)
 
 
-def curvature(problem: RatioProblem, weight: Floats) -> Any:
-    """Phi' diag(weight) Phi, dense."""
-    features = problem.dual_features
-    if isinstance(features, Tabular):
-        return np.diag(weight)
-    matrix = features.matrix  # type: ignore[attr-defined]
-    if isinstance(matrix, np.ndarray):
-        if weight.min() >= 0:
-            scaled = matrix * np.sqrt(weight)[:, None]
-            return scaled.T @ scaled
-        return matrix.T @ (matrix * weight[:, None])
-    return np.asarray((matrix.T @ (matrix.T * weight).T).todense())
+def weighted(weight: Floats, values: Floats) -> Floats:
+    """The products, 0 where the weight is: values may be infinite there."""
+    return np.multiply(weight, values, out=np.zeros_like(weight), where=weight > 0)
 
 
-def _one_cholesky(problem: RatioProblem, mass: Floats, residual: Floats) -> Best:
+def _one_cholesky(hessian: Floats, pull: Floats) -> Best:
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-    divergence = problem.divergence
-    second = float(divergence.excess_curvature(np.zeros(1))[0])  # type: ignore[attr-defined]
-    pull = np.asarray(problem.dual_features.adjoint(residual))
-    hessian = curvature(problem, second * problem.weight(mass))
     try:
         v = cho_solve(cho_factor(hessian, lower=True), pull)
         if np.isfinite(v).all() and np.abs(hessian @ v - pull).max() <= 1e-10 * (1e-30 + np.abs(pull).max()):
@@ -91,15 +78,13 @@ def _one_cholesky(problem: RatioProblem, mass: Floats, residual: Floats) -> Best
     parts = vectors.T @ pull
     lost = np.linalg.norm(parts[~keep])
     v = vectors[:, keep] @ (parts[keep] / values[keep])
-    if lost > NULL_DIRECTION * np.linalg.norm(parts):
-        return Best(v, math.inf, "exact")
-    return Best(v, 0.5 * float(pull @ v), "exact")
+    unbounded = lost > NULL_DIRECTION * np.linalg.norm(parts)
+    return Best(v, math.inf if unbounded else 0.5 * float(pull @ v), "exact")
 
 
-def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Floats | None) -> Best:
+def _box_newton(problem: RatioProblem, mass: Floats, pull: Floats, near: Floats | None) -> Best:
     """Projected Newton on the concave inner problem; the tangent over the box bounds the true maximum."""
     box = problem.dual_box
-    pull = np.asarray(problem.dual_features.adjoint(residual))
     v = np.zeros(box.size) if near is None else np.clip(near, -box, box)
 
     def value(at: Floats) -> float:
@@ -109,43 +94,33 @@ def _box_newton(problem: RatioProblem, mass: Floats, residual: Floats, near: Flo
         v = np.zeros(box.size)
     level = value(v)
     bound = math.inf
-    for _ in range(NEWTON_STEPS):
+    for n_steps in range(NEWTON_STEPS + 1):
         slope, hessian = _slope_and_curvature(problem, mass, pull, v)
         slack = float(np.maximum(slope * (box - v), slope * (-box - v)).sum())
         bound = min(bound, level + slack)
-        if slack <= 1e-15 + 1e-13 * abs(level):
-            break
         free = ~(((v >= box) & (slope > 0)) | ((v <= -box) & (slope < 0)))
-        if not free.any():
+        if slack <= 1e-15 + 1e-13 * abs(level) or not free.any() or n_steps == NEWTON_STEPS:
             break
         sub = hessian[np.ix_(free, free)]
         sub[np.diag_indices_from(sub)] += 1e-14 * (np.trace(sub) / sub.shape[0] + 1e-30)
         step = np.zeros_like(v)
         step[free] = np.linalg.lstsq(sub, slope[free], rcond=None)[0]
-        length, moved = 1.0, False
-        for _ in range(40):
-            trial = np.clip(v + length * step, -box, box)
+        for halvings in range(40):
+            trial = np.clip(v + 0.5**halvings * step, -box, box)
             reached = value(trial)
             if reached > level:
-                v, level, moved = trial, reached, True
                 break
-            length *= 0.5
-        if not moved:
+        else:
             break
-    slope, _ = _slope_and_curvature(problem, mass, pull, v)
-    bound = min(bound, level + float(np.maximum(slope * (box - v), slope * (-box - v)).sum()))
+        v, level = trial, reached
     return Best(v, bound, "bound")
 
 
-def _quasi_newton(problem: RatioProblem, residual: Floats, near: Floats | None) -> Floats:
+def _quasi_newton(problem: RatioProblem, metric: Wasserstein, pull: Floats, near: Floats | None) -> Floats:
     """A point near the inner maximum where the curvature vanishes on whole regions: L-BFGS in the box."""
     from scipy.optimize import minimize
 
     box = problem.dual_box
-    pull = np.asarray(problem.dual_features.adjoint(residual))
-
-    metric = problem.divergence
-    assert isinstance(metric, Wasserstein)
 
     def loss(v: Floats) -> tuple[float, Floats]:
         cost, bend = metric.penalty(problem.dual_features.apply(v))
@@ -162,42 +137,32 @@ def _slope_and_curvature(problem: RatioProblem, mass: Floats, pull: Floats, v: F
     divergence = problem.divergence
     if isinstance(divergence, FDivergence):
         weight = problem.weight(mass)
-        used = weight > 0
-        bend = np.where(used, weight * np.where(used, divergence.excess_slope(f), 0.0), 0.0)
-        second = np.where(used, weight * np.where(used, divergence.excess_curvature(f), 0.0), 0.0)
-        hessian = curvature(problem, second)
+        bend = weighted(weight, divergence.excess_slope(f))
+        hessian = problem.dual_features.gram(weighted(weight, divergence.excess_curvature(f)))
     else:
-        bend, hessian = _steepness(problem, f)
-    return pull - np.asarray(problem.dual_features.adjoint(bend)) - problem.dual_ridge * v, hessian
+        assert isinstance(divergence, Wasserstein)
+        bend, hessian = divergence.penalty(f)[1], _penalty_curvature(problem.dual_features, divergence, f)
+    return pull - np.asarray(problem.dual_features.adjoint(bend)), hessian
 
 
-def _steepness(problem: RatioProblem, f: Floats) -> tuple[Floats, Any]:
-    """Gradient and curvature of the gradient penalty."""
-    from scipy.sparse import diags_array
-
-    metric = problem.divergence
-    assert isinstance(metric, Wasserstein)
+def _penalty_curvature(features: FeatureMap, metric: Wasserstein, f: Floats) -> Floats:
+    """Of the gradient penalty at f, over the dual coefficients."""
     rise = differences(metric.first, metric.second, f.size)
     over = np.abs(rise @ f) > metric.length
     weight = 2.0 * (metric.gradient_penalty or 0.0) / max(over.size, 1)
-    across = rise.T @ (diags_array(over * weight / metric.length**2) @ rise)
-    gradient = metric.penalty(f)[1]
-    if isinstance(problem.dual_features, Tabular):
-        return gradient, across.toarray()
-    phi = problem.dual_features.scaled(np.ones(f.size))
-    return gradient, np.asarray(phi.T @ (across @ phi))
+    moved = rise @ features.scaled(np.ones(f.size))
+    return MatrixFeatures(moved).gram(over * weight / metric.length**2)
 
 
-def _linear_program(problem: RatioProblem, residual: Floats) -> Best:
+def _linear_program(problem: RatioProblem, pull: Floats) -> Best:
     """max over the polyhedral dual set, by HiGHS."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack
 
     limits = polyhedron(problem)
-    phi = problem.dual_features.scaled(np.ones(residual.size))
+    phi = problem.dual_features.scaled(np.ones(problem.flow.n_cells))
     on_v = csr_array(limits.on_dual @ phi)
     extra = limits.on_extra.shape[1]
-    pull = np.asarray(problem.dual_features.adjoint(residual))
     solved = linprog(
         np.concatenate([-pull, np.zeros(extra)]),
         A_ub=hstack([on_v, limits.on_extra], format="csr"),
@@ -223,7 +188,7 @@ def polyhedron(problem: RatioProblem) -> Any:
 
     n = problem.flow.n_cells
     divergence = problem.divergence
-    bound = problem.dual_bound if problem.dual_bound is not None else problem.bound
+    bound = problem.given_dual_bound
     if isinstance(divergence, PolyhedralMetric):
         return divergence.dual_set(n, divergence.default_bound if bound is None else bound)
     eye = sparse.eye_array(n)

@@ -76,22 +76,11 @@ class Elimination:
     ) -> Elimination:
         """Order the states and predict the cost, in time and memory nearly linear in the entries.
 
-        Parameters
-        ----------
-        indptr, indices : arrays
-            Pattern in CSR form; indices need not be sorted.
-        n : int
-            Number of states.
-        n_last : int
-            The last ``n_last`` states (hubs with dense rows or columns) are eliminated last.
-        data : array, optional
-            Entries: where given, explicit zeros are left out of the pattern, which later `factorize` calls
-            must then share.
-        max_flops : float
-            Stop ordering as soon as more operations than this are certain; the prediction is then at least a
-            lower bound, `complete` is False, and `factorize` refuses.
-        monitor : Monitor, optional
-            Asked between chunks; `InterruptedError` when it answers yes.
+        The pattern is in CSR form; indices need not be sorted. Explicit zeros of ``data``, where given, are
+        left out of it, and later `factorize` calls must share them. The last ``n_last`` states (hubs with
+        dense rows or columns) are eliminated last. Ordering ends as soon as more than ``max_flops`` are
+        certain; the prediction is then at least a lower bound, `complete` is False, and `factorize` refuses.
+        `InterruptedError` where the ``monitor``, asked between chunks, ends the work.
         """
         self, monitor = cls(n), monitor or Monitor()
         indptr = np.ascontiguousarray(indptr, np.int64)
@@ -131,23 +120,12 @@ class Elimination:
         threads: int = 1,
         monitor: Monitor | None = None,
     ) -> Elimination:
-        """Eliminate all states of the chain whose entries are ``data`` (in the analyzed order).
+        """Eliminate all states of the chain whose rates are ``data``, one per entry of the analyzed pattern.
 
-        Parameters
-        ----------
-        data : array
-            Rates, one for each entry of the analyzed pattern.
-        keep_rows : bool
-            Keep what `bias` needs; without it the factor takes half the memory.
-        threads : int
-            Independent subtrees are shared among that many threads. The result is the same for any number.
-        monitor : Monitor, optional
-            Asked between chunks of at most about 0.1 s; `InterruptedError` when it answers yes.
-
-        Raises
-        ------
-        EliminationError
-            If the chain is not irreducible; it names a state.
+        ``keep_rows`` keeps what `bias` needs; without it the factor takes half the memory. Independent
+        subtrees are shared among the threads: the result is the same for any number. `EliminationError` where
+        the chain is not irreducible, `InterruptedError` where the ``monitor``, asked between chunks of about
+        0.1 s at most, ends the work.
         """
         monitor = monitor or Monitor()
         if not self.complete:

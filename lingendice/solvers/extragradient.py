@@ -8,13 +8,12 @@ G. M. Korpelevich (1976). The extragradient method for finding saddle points and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.divergences import PolyhedralMetric, Wasserstein
+from lingendice.divergences import PolyhedralMetric
 from lingendice.solvers.control import Step
 from lingendice.solvers.problem import (
     Checkpoints,
@@ -30,6 +29,9 @@ SAFETY = 0.9
 WORTH_RESTARTING = 0.3
 """Restart once the gap has fallen to this share of the gap at the last restart."""
 FIRST_CHECK = 32
+"""Steps from a restart to the first look at the gap; each wait after it is half of all steps since then."""
+MOST_STEPS = 64 * FIRST_CHECK
+"""Steps after which a restart is made whatever the gap."""
 MOST_REBALANCED = 5.0
 """Factor by which a restart may change the weight of w against that of v."""
 
@@ -110,25 +112,6 @@ def _coupling_square(problem: RatioProblem, on_w: Floats, on_v: Floats) -> float
     return max(square, 1e-300)
 
 
-@dataclass
-class Schedule:
-    """When the gap is certified next, and whether what was found is worth a restart."""
-
-    since: int = 0
-    """Steps since the last restart."""
-    check: int = FIRST_CHECK
-    gap: float = math.inf
-    """The gap at the last restart."""
-
-    def restarts(self, gap: float) -> bool:
-        """Whether to begin anew from a point with this gap; sets the next check."""
-        if gap <= WORTH_RESTARTING * self.gap or self.since >= 64 * FIRST_CHECK:
-            self.gap, self.since, self.check = gap, 0, FIRST_CHECK
-            return True
-        self.check = self.since + max(FIRST_CHECK, self.since // 2)
-        return False
-
-
 def solve_extragradient(
     problem: RatioProblem, tol: float, start: tuple[Floats, Floats, float] | None = None
 ) -> SaddleSolver:
@@ -139,12 +122,9 @@ def solve_extragradient(
     point is sharp enough (piecewise linear-quadratic) for restarts to make the convergence linear, at a
     rate that depends on the mixing of the chain. Use it where the Newton matrix would not fit.
     """
-    divergence = problem.divergence
-    if isinstance(divergence, PolyhedralMetric) and not (
-        isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None
-    ):
+    if isinstance(problem.divergence, PolyhedralMetric) and problem.smooth_metric is None:
         raise ValueError(
-            f'{divergence.name} has a constrained dual: use method="convex"'
+            f'{problem.divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
     return approach(problem, ExtragradientSteps(Geometry(problem), starting_point(problem, start)), tol)
@@ -159,11 +139,12 @@ def approach(
     problem: RatioProblem, steps: ExtragradientSteps, tol: float, most_idle: int | None = None
 ) -> SaddleSolver:
     """Steps, certificates and restarts until the gap is small, or ``most_idle`` checks in a row are idle."""
-    n_iter, idle, schedule, checkpoints = 0, 0, Schedule(), Checkpoints()
+    n_iter, idle, checkpoints = 0, 0, Checkpoints()
+    since_restart, next_check, gap_at_restart = 0, FIRST_CHECK, math.inf
     while True:
         steps.advance()
-        n_iter, schedule.since = n_iter + 1, schedule.since + 1
-        if schedule.since >= schedule.check or steps.broken:
+        n_iter, since_restart = n_iter + 1, since_restart + 1
+        if since_restart >= next_check or steps.broken:
             candidates = [
                 certified(problem, *point, tol, "extragradient", n_iter) for point in steps.points()
             ]
@@ -172,8 +153,12 @@ def approach(
             checkpoints.note(found)
             if checkpoints.gap <= tol or steps.broken or (most_idle is not None and idle >= most_idle):
                 break
-            if schedule.restarts(found.gap.value):
+            gap = found.gap.value
+            if gap <= WORTH_RESTARTING * gap_at_restart or since_restart >= MOST_STEPS:
                 steps.restart(from_average=found is not candidates[0])
+                since_restart, next_check, gap_at_restart = 0, FIRST_CHECK, gap
+            else:
+                next_check = since_restart + max(FIRST_CHECK, since_restart // 2)
         if (yield Step(n_iter, checkpoints.gap)) is not None:
             break
     if checkpoints.best is None:
@@ -198,12 +183,27 @@ class ExtragradientSteps:
         self.total, self.weight = SaddlePoint(*sums, 0.0), 0.0
 
     def advance(self) -> None:
-        """One step."""
-        self.at, self.field, middle, self.length, used = _extragradient_step(
-            self.geometry, self.at, self.field, self.length
-        )
+        """One step; its length is cut until the field changes by no more than it allows."""
+        geometry, at, field = self.geometry, self.at, self.field
+        for _ in range(60):
+            used = self.length
+            middle = geometry.step(at, field, used)
+            ahead = geometry.field(middle)
+            moved = geometry.square(middle.plus(-1.0, at))
+            changed = geometry.dual_square(ahead.plus(-1.0, field))
+            if moved == 0.0:
+                break
+            if used * used * changed <= SAFETY * SAFETY * moved:
+                self.at = geometry.step(at, ahead, used)
+                self.field = geometry.field(self.at)
+                room = 0.9 * SAFETY * SAFETY * moved / max(used**2 * changed, 1e-300)
+                self.length = max(used, used * min(1.2, math.sqrt(room) + 0.3))
+                break
+            ratio = math.sqrt(moved / changed) / used if math.isfinite(changed) and changed > 0 else 0.5
+            self.length *= min(0.8, max(0.1, SAFETY * ratio))
+        else:
+            self.broken, middle, used = True, at, 1.0
         self.total, self.weight = self.total.plus(used, middle), self.weight + used
-        self.broken = not math.isfinite(self.length)
 
     def points(self) -> list[SaddlePoint]:
         """The last point and, where any step was made since the last restart, the average."""
@@ -218,25 +218,3 @@ class ExtragradientSteps:
     def _average(self) -> SaddlePoint:
         w, v, u = (part / self.weight for part in self.total)
         return SaddlePoint(w.astype(self.at.w.dtype), v.astype(self.at.v.dtype), u)
-
-
-def _extragradient_step(
-    geometry: Geometry, at: SaddlePoint, field: SaddlePoint, length: float
-) -> tuple[SaddlePoint, SaddlePoint, SaddlePoint, float, float]:
-    """One step; the length is cut until the field changes by no more than the step allows."""
-    for _ in range(60):
-        middle = geometry.step(at, field, length)
-        ahead = geometry.field(middle)
-        moved = geometry.square(middle.plus(-1.0, at))
-        changed = geometry.dual_square(ahead.plus(-1.0, field))
-        if moved == 0.0:
-            return at, field, middle, length, length
-        if length * length * changed <= SAFETY * SAFETY * moved:
-            after = geometry.step(at, ahead, length)
-            grown = length * min(
-                1.2, math.sqrt(0.9 * SAFETY * SAFETY * moved / max(length**2 * changed, 1e-300)) + 0.3
-            )
-            return after, geometry.field(after), middle, max(grown, length), length
-        ratio = math.sqrt(moved / changed) / length if math.isfinite(changed) and changed > 0 else 0.5
-        length *= min(0.8, max(0.1, SAFETY * ratio))
-    return at, field, at, math.nan, 1.0

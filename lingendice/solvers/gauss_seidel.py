@@ -33,8 +33,7 @@ class Relaxation:
     """
 
     system: PullSystem
-    row_begin: IntArray
-    row_end: IntArray
+    rows: sweeps.Rows
     f: FloatArray
     inflow: FloatArray
     c: FloatArray
@@ -53,9 +52,7 @@ class Relaxation:
     extrapolation: Extrapolation | None = None
 
     def __post_init__(self) -> None:
-        system = self.system
-        self.rows = system.kernel_rows(self.row_begin, self.row_end)
-        self.ranges = row_ranges(system.indptr, self.first, self.last)
+        self.ranges = row_ranges(self.system.indptr, self.first, self.last)
 
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
@@ -111,7 +108,8 @@ class Blocks:
 
     system: PullSystem
     start: IntArray  # first row of each component, and the number of rows
-    split: IntArray  # in each row, where the entries from its own component begin
+    upstream: sweeps.Rows  # the entries of each row from other components
+    own: sweeps.Rows
     outside: FloatArray  # weight that each source sends to other components
 
     @classmethod
@@ -125,7 +123,8 @@ class Blocks:
             sparse.split_blocks(
                 system.indptr, system.sources, system.weights, block_of, first, last, split, outside
             )
-        return cls(system, start, split, outside)
+        upstream = system.kernel_rows(system.indptr, split)
+        return cls(system, start, upstream, system.kernel_rows(split, system.indptr[1:]), outside)
 
     def solve(
         self, f: FloatArray, g: FloatArray, c: FloatArray, loss: FloatArray, x: FloatArray,
@@ -142,7 +141,6 @@ class Blocks:
         y = c * x
         inflow = np.empty_like(x)
         terms = sweeps.Terms(f, g, c, loss)
-        upstream, own = self._entries()
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
         state = np.zeros(5)
@@ -152,8 +150,9 @@ class Blocks:
             while block < stop and state[1] < max_passes * whole:
                 system.tick()
                 block = sweeps.solve_blocks(
-                    upstream, own, terms, inflow, x, y, self.start, block, stop, tolerance, CALL_WORK, state
-                )
+                    self.upstream, self.own, terms, inflow, x, y, self.start, block, stop, tolerance,
+                    CALL_WORK, state,
+                )  # fmt: skip
             left = max_passes * whole - state[1]
             if left <= 0.0:
                 break
@@ -163,26 +162,18 @@ class Blocks:
                 block += 1
         return float(state[1]) / whole
 
-    def _entries(self) -> tuple[sweeps.Rows, sweeps.Rows]:
-        """The entries of each row from other components, and from its own."""
-        system = self.system
-        return system.kernel_rows(system.indptr, self.split), system.kernel_rows(
-            self.split, system.indptr[1:]
-        )
-
     def _solve_big(
         self, first: int, last: int, terms: sweeps.Terms, inflow: FloatArray, x: FloatArray,
         y: FloatArray, tolerance: float, work: float,
     ) -> float:  # fmt: skip
         system = self.system
-        upstream, own = self._entries()
 
         def gather(a: int, b: int) -> float:
-            return sweeps.gather_inflow(upstream, terms.f, terms.g, y, a, b, inflow)
+            return sweeps.gather_inflow(self.upstream, terms.f, terms.g, y, a, b, inflow)
 
         supply = float(sum(system.run(row_ranges(system.indptr, first, last), gather)))
         relaxation = Relaxation(
-            system, own.begin, own.end, terms.f, inflow, terms.c, terms.loss, x, y, first, last, supply
+            system, self.own, terms.f, inflow, terms.c, terms.loss, x, y, first, last, supply
         )
         goal = tolerance * (last - first)
         passing = int(system.indptr[last] - system.indptr[first]) + last - first

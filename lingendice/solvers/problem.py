@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -103,6 +103,22 @@ class RatioProblem:
         """Whether the total mass is imposed instead of penalized."""
         return self.normalize == "self"
 
+    @property
+    def price(self) -> float:
+        """Weight of (N - 1)^2 / 2: 0 where N = 1 is imposed."""
+        return 0.0 if self.self_normalized else self.penalty
+
+    @property
+    def smooth_metric(self) -> Wasserstein | None:
+        """The divergence, where it is a metric whose constraint a gradient penalty stands in for."""
+        metric = self.divergence
+        return metric if isinstance(metric, Wasserstein) and metric.gradient_penalty is not None else None
+
+    @property
+    def given_dual_bound(self) -> float | None:
+        """The bound on |v| that was asked for."""
+        return self.bound if self.dual_bound is None else self.dual_bound
+
     @cached_property
     def mass_row(self) -> Floats:
         """a with N = a' w + offset."""
@@ -122,16 +138,13 @@ class RatioProblem:
         return self.flow.inflow(mass) - mass
 
     def weight(self, mass: Floats) -> Floats:
-        """c: what weighs the excess of each cell."""
-        divergence = self.divergence
-        if isinstance(divergence, FDivergence):
-            return mass if divergence.weighs_by_ratio else self.flow.p
-        return np.zeros_like(mass)
+        """c: what weighs the excess of each cell, for an f-divergence."""
+        return mass if self.divergence.weighs_by_ratio else self.flow.p  # type: ignore[attr-defined, no-any-return]
 
     @cached_property
     def dual_box(self) -> Floats:
         """Bound on each |v|; inf where the maximum needs none."""
-        bound = self.dual_bound if self.dual_bound is not None else self.bound
+        bound = self.given_dual_bound
         given = self.divergence.default_bound if bound is None else bound
         if isinstance(self.divergence, (MMD, TotalVariation)):
             given = self.divergence.default_bound
@@ -155,11 +168,12 @@ class RatioProblem:
         return w if self.bound is None else np.minimum(w, self.bound)
 
     @property
-    def bound_is_feasible(self) -> bool:
-        """Whether some w within the bound has total mass 1."""
+    def unsolvable(self) -> Stop | None:
+        """Why no steps can solve the problem: no w within the bound has mass 1, or the start has no value."""
         if self.bound is None:
-            return True
-        return self.bound * float(self.mass_row.sum()) + self.flow.mass_offset >= 1.0 - 1e-12
+            return None if math.isfinite(self.largest_mass) else Stop.UNBOUNDED
+        most = self.bound * float(self.mass_row.sum()) + self.flow.mass_offset
+        return None if most >= 1.0 - 1e-12 else Stop.BOUND
 
     @cached_property
     def largest_mass(self) -> float:
@@ -194,8 +208,7 @@ class RatioProblem:
         """J(w, v, u)."""
         mass, f = self.mass(w), self.dual_features.apply(v)
         coupled = float((self.flow.inflow(mass) - mass) @ f)
-        price = 0.0 if self.self_normalized else self.penalty
-        rest = price * (u * (self.total(w) - 1.0) - 0.5 * u * u)
+        rest = self.price * (u * (self.total(w) - 1.0) - 0.5 * u * u)
         return coupled - self._dual_cost(mass, f, v) + rest + self._ridge_value(w)
 
     def gradients(self, w: Floats, v: Floats, u: float) -> tuple[Floats, Floats, float]:
@@ -208,12 +221,12 @@ class RatioProblem:
             if self.divergence.weighs_by_ratio:
                 to_tau = to_tau - self.divergence.excess(f)
             to_f = to_f - self.weight(mass) * self.divergence.excess_slope(f)
-        elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
-            to_f = to_f - self.divergence.penalty(f)[1]
+        elif self.smooth_metric is not None:
+            to_f = to_f - self.smooth_metric.penalty(f)[1]
         if self.ridge > 0:
             to_tau = to_tau + self.ridge * (tau - 1.0)
-        if not self.self_normalized and self.penalty > 0:
-            to_tau = to_tau + self.penalty * u * self.flow.mass_weight
+        if self.price > 0:
+            to_tau = to_tau + self.price * u * self.flow.mass_weight
         on_w = self.features.adjoint(self.flow.p * to_tau)
         on_v = self.dual_features.adjoint(to_f) - self.dual_ridge * v
         return on_w, on_v, self.penalty * (self.total(w) - 1.0 - u)
@@ -224,8 +237,8 @@ class RatioProblem:
             weight = self.weight(mass)
             used = weight > 0
             cost += float(weight[used] @ self.divergence.excess(f[used]))
-        elif isinstance(self.divergence, Wasserstein) and self.divergence.gradient_penalty is not None:
-            cost += self.divergence.penalty(f)[0]
+        elif self.smooth_metric is not None:
+            cost += self.smooth_metric.penalty(f)[0]
         return cost
 
     def _ridge_value(self, w: Floats) -> float:
@@ -234,7 +247,7 @@ class RatioProblem:
         return 0.5 * self.ridge * float(self.flow.p @ (self.features.apply(w) - 1.0) ** 2)
 
     def _multiplier_value(self, w: Floats) -> float:
-        return 0.0 if self.self_normalized else 0.5 * self.penalty * (self.total(w) - 1.0) ** 2
+        return 0.5 * self.price * (self.total(w) - 1.0) ** 2
 
     # -- certificate -----------------------------------------------------------------------------------
 
@@ -299,15 +312,15 @@ class RatioProblem:
         return w + share * room
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SaddleOutcome(Outcome):
     """A point of the saddle problem and its primal-dual gap; ``distribution`` is the mass p tau over
     cells."""
 
-    w: Floats = field(default_factory=lambda: np.empty(0))
-    v: Floats = field(default_factory=lambda: np.empty(0))
-    u: float = 0.0
-    gap: Gap = field(default_factory=lambda: Gap(math.inf, -math.inf, "bound"))
+    w: Floats
+    v: Floats
+    u: float
+    gap: Gap
     trace: tuple[tuple[int, float], ...] = ()
     """(steps, gap) at every checkpoint."""
 
@@ -359,7 +372,7 @@ def certified(
     problem: RatioProblem, w: Floats, v: Floats, u: float, tol: float, method: str, n_iter: int
 ) -> SaddleOutcome:
     """Clean a point (w >= 0, N = 1 where self-normalized) and evaluate its gap."""
-    w = np.maximum(w, 0.0) if problem.bound is None else np.clip(w, 0.0, problem.bound)
+    w = np.clip(w, 0.0, problem.bound)
     if problem.self_normalized:
         w = problem.rescaled(w)
     if np.isfinite(w).all() and np.isfinite(v).all() and math.isfinite(u):
@@ -383,47 +396,33 @@ def certified(
     )
 
 
-def without_steps(problem: RatioProblem, tol: float, method: str, why: Stop) -> SaddleOutcome:
+def without_steps(problem: RatioProblem, tol: float, method: str) -> SaddleOutcome:
     """The starting point, for a problem that no steps can solve."""
     zero = np.zeros(problem.dual_features.n_features)
     outcome = certified(problem, problem.start(), zero, 0.0, tol, method, 0)
-    outcome.converged, outcome.stopped = False, why
+    if problem.unsolvable is not None:
+        outcome.converged, outcome.stopped = False, problem.unsolvable
     return outcome
 
 
 def run_saddle(solver: SaddleSolver, controls: Controls) -> SaddleOutcome:
     """Drive a solver of the saddle point; an end without a small gap states its reason."""
     # A solver of saddle points returns more than the outer loop knows of.
-    outcome: SaddleOutcome = run(solver, controls)  # type: ignore[arg-type, assignment]
-    if not outcome.converged:
-        if math.isnan(outcome.gap.value):
-            outcome.stopped = Stop.NOT_FINITE
-        elif outcome.stopped is None:
-            outcome.stopped = Stop.UNBOUNDED if math.isinf(outcome.gap.primal) else Stop.GAP
+    return with_reason(run(solver, controls))  # type: ignore[arg-type]
+
+
+def with_reason(outcome: SaddleOutcome) -> SaddleOutcome:
+    """An outcome that says why it ended where its gap is not small."""
+    if outcome.converged:
+        outcome.stopped = None
+    elif math.isnan(outcome.gap.value):
+        outcome.stopped = Stop.NOT_FINITE
+    elif outcome.stopped is None:
+        outcome.stopped = Stop.UNBOUNDED if math.isinf(outcome.gap.primal) else Stop.GAP
     return outcome
 
 
 def diagonal_metric(features: FeatureMap, p: Floats) -> Floats:
     """E_p of each squared feature (1 where it is 0): lengths in which the coupling has norm near one."""
-    if isinstance(features, Tabular):
-        return np.where(p > 0, p, 1.0)
-    diagonal = np.asarray(squared(features).T @ p).ravel()
+    diagonal = features.squares(p)
     return np.where(diagonal > 0, diagonal, 1.0)
-
-
-def squared(features: FeatureMap) -> Any:
-    """The matrix of squared features."""
-    assert isinstance(features, MatrixFeatures)
-    return features.matrix.multiply(features.matrix) if features.is_sparse else features.matrix**2
-
-
-def compressed(features: FeatureMap) -> tuple[Any, Any, Any]:
-    """(indptr, indices, data) of the features, row by row; one entry per row for a table."""
-    from scipy.sparse import csr_array
-
-    if isinstance(features, Tabular):
-        n = features.n_cells
-        return np.arange(n + 1, dtype=np.int64), np.arange(n, dtype=np.int32), np.ones(n)
-    assert isinstance(features, MatrixFeatures)
-    matrix = csr_array(features.matrix)
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64)

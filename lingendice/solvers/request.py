@@ -85,29 +85,28 @@ class ObjectiveChoices(NamedTuple):
     def read(cls, **given: Any) -> ObjectiveChoices:
         """Check the numbers and words; features and divergences are read with the problem."""
         choices = cls(**given)
-        require_number("penalty", choices.penalty)
         require_choice("normalize", choices.normalize, ("penalty", "self"))
-        if choices.ridge is not None:
-            require_number("ridge", choices.ridge)
-        if choices.bound is not None:
-            require_positive("bound", choices.bound)
-        return choices
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether the exact tabular solvers do not give the answer, whatever the method."""
-        return (
-            self.features is not None
-            or self.dual_features is not None
-            or self.bound is not None
-            or (self.is_special and self.ridge is not None and self.ridge != 0)
+        return choices._replace(
+            penalty=require_number("penalty", choices.penalty),
+            ridge=None if choices.ridge is None else require_number("ridge", choices.ridge),
+            bound=None if choices.bound is None else require_positive("bound", choices.bound),
         )
 
     @property
-    def is_special(self) -> bool:
-        """Whether the objective is not the default one (its tabular optimum without a ridge is the same)."""
+    def over_features(self) -> list[str]:
+        """Names of what has the answer found among some ratios only."""
+        return [name for name in ("features", "dual_features", "bound") if getattr(self, name) is not None]
+
+    @property
+    def special(self) -> list[str]:
+        """Names of what makes the objective another one; its tabular optimum without a ridge is the same."""
         plain = isinstance(self.divergence, str) and self.divergence in ("chi2", "weighted_l2")
-        return not plain or self.penalty != 1.0 or self.normalize != "penalty"
+        differs = {
+            "divergence": not plain,
+            "penalty": self.penalty != 1.0,
+            "normalize": self.normalize != "penalty",
+        }
+        return [name for name, other in differs.items() if other]
 
 
 class MethodChoices(NamedTuple):
@@ -148,7 +147,7 @@ class Request(NamedTuple):
             **{name: rest.pop(name) for name in ObjectiveChoices._fields if name in rest}
         )
         if rest.get("clone") is not None:
-            require_number("clone", rest["clone"])
+            rest["clone"] = require_number("clone", rest["clone"])
         rest["gamma"] = require_gamma(rest.get("gamma", 1.0))
         rest["horizon"] = require_horizon(rest.get("horizon"))
         on_interrupt = read_on_interrupt(options)
@@ -176,30 +175,33 @@ class Request(NamedTuple):
     @property
     def wants_saddle(self) -> bool:
         """Whether the exact tabular solvers do not give the answer."""
-        return self.objective.is_asked or self.method.name in SADDLE_METHODS
+        objective = self.objective
+        other = bool(objective.over_features) or (bool(objective.special) and self.ridge != 0.0)
+        return other or self.method.name in SADDLE_METHODS
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is asked beyond gamma, ``tol``, ``seed``, ``threads`` and ``progress``."""
-        problem, objective, method = self.problem, self.objective, self.method
+        """Whether nothing is asked beyond gamma, ``tol``, ``seed``, ``threads`` and ``progress``.
+
+        A penalty has no say in the exact answer, unless it is 0.
+        """
+        objective, limits = self.objective, self.limits
         given = (
-            problem.policy, problem.behavior, problem.reward, problem.initial, problem.restart, problem.clone,
-            problem.smoothing, problem.horizon, objective.ridge, objective.features, objective.dual_features,
-            objective.bound, method.warm_start, self.reward_range, self.limits.max_iter,
-            self.limits.time_limit,
+            *self.problem._replace(gamma=1.0),
+            *(objective._replace(penalty=1.0) if objective.penalty > 0.0 else objective),
+            *self.method._replace(seed=0),
+            limits.max_iter, limits.time_limit, self.reward_range, self.on_interrupt,
         )  # fmt: skip
-        words = (
-            problem.ratio, problem.leak, problem.unseen, problem.terminal, method.name, method.device,
-            objective.divergence, objective.normalize, self.on_interrupt,
-        )  # fmt: skip
-        if method.options or not objective.penalty > 0.0 or any(entry is not None for entry in given):
-            return False
-        return set(map(type, words)) == {str} and words == _PLAIN_WORDS
+        # Entries may be arrays, which a comparison would go through entry by entry.
+        return all(
+            entry is plain or (type(entry) is type(plain) and entry == plain)
+            for entry, plain in zip(given, _PLAIN, strict=True)
+        )
 
     @property
     def ridge(self) -> float:
         """Weight of the ridge; 0 by default, for the exact equation."""
-        return float(self.objective.ridge or 0.0)
+        return self.objective.ridge or 0.0
 
     @property
     def is_left_to_us(self) -> bool:
@@ -207,7 +209,7 @@ class Request(NamedTuple):
         problem = self.problem
         silent = problem.clone is None and problem.smoothing is None and self.objective.ridge is None
         silent = silent and problem.unseen == "auto" and problem.ratio != "state_action"
-        plain = self.method.name == "auto" and not self.wants_saddle and not self.objective.is_special
+        plain = self.method.name == "auto" and not self.wants_saddle and not self.objective.special
         return silent and plain and problem.policy is not None and problem.leak == "restart"
 
     def shrinks(self, counts: Counts) -> bool:
@@ -232,11 +234,12 @@ class Request(NamedTuple):
             )
         given = {"clone": problem.clone, "behavior": problem.behavior, "ridge": objective.ridge or None}
         asked = [name for name, value in given.items() if value is not None]
-        if asked or self.wants_saddle or objective.is_special or self.method.name != "auto":
-            name = asked[0] if asked else "method" if self.method.name != "auto" else "divergence"
+        asked += ["method"] if self.method.name != "auto" else []
+        asked += objective.over_features + objective.special
+        if asked:
             raise ValueError(
-                f"{name}= belongs to ratios in the long run, and horizon= counts the first steps one by one; "
-                "leave one of them out"
+                f"{asked[0]}= belongs to ratios in the long run, and horizon= counts the first steps one by "
+                "one; leave one of them out"
             )
         self.require_exact_terms()
 
@@ -259,7 +262,7 @@ class Request(NamedTuple):
             raise NotAvailableYet("warm_start", "leave it out: exact solvers need no start")
 
 
-_PLAIN_WORDS = ("auto", "restart", "auto", "auto", "auto", "cpu", "chi2", "penalty", "raise")
+_PLAIN = (*Choices(), *ObjectiveChoices(), *MethodChoices(), None, None, None, "raise")
 
 
 def read_reward_range(given: Any) -> tuple[float, float] | None:

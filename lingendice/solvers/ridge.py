@@ -5,7 +5,8 @@
     A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
 
 over the cells x with outgoing transitions (states with ``ratio="state"``); the others pass their mass on as
-the operator says (:class:`lingendice.model.leaks.Closure`). At eps = 0 this is the stationary equation.
+the operator says (:class:`lingendice.model.leaks.Closure`). Where that mass, or mass absorbed, leaves less
+than 1 to the data and gamma < 1, there is no penalty on p'tau. At eps = 0 this is the stationary equation.
 Spurious traps of small samples (states whose only seen exit is themselves) make it nearly singular at
 gamma = 1; a small eps takes their mass away.
 
@@ -62,8 +63,9 @@ class RidgeSystem:
         self.seen, self.q, self.rows, self.group, self.spread, *hubs = flow.scaled_rows()
         self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass
-        # Where mass is absorbed the total is not 1, and gamma < 1 pins the distribution without it.
-        self.penalty = 0.0 if self.loses_mass else 1.0
+        # Where mass is absorbed, or visits leaks, that of the data is not 1; gamma < 1 pins it as it is.
+        elsewhere = flow.mass_offset > 0.0 or bool((flow.mass_weight[self.seen] > 1.0).any())
+        self.penalty = 0.0 if self.gamma < 1.0 and elsewhere else 1.0
         self._target = flow.start[self.seen] / self.q
 
     def with_ridge(self, ridge: float) -> RidgeSystem:
@@ -127,17 +129,11 @@ class RidgeSystem:
 
     # -- solving ----------------------------------------------------------------------------------
 
-    def solve(
-        self,
-        controls: Controls,
-        start: Floats | None = None,
-        first_portion: int = FIRST_PORTION,
-        rough: bool = False,
-    ) -> RidgeFit:
+    def solve(self, controls: Controls, start: Floats | None = None, rough: bool = False) -> RidgeFit:
         """Minimize over tau >= 0; ``start`` (over seen cells, scaled) shortens the way.
 
-        A large ``first_portion`` returns to Python less often, for those who need no history. ``rough``
-        ends once the residual is ``tol`` of the first one, whatever that means for the error.
+        ``rough`` ends once the residual is ``tol`` of the first one, whatever that means for the error, and
+        returns to Python as seldom as it may: its history is short.
 
         Conjugate gradients over the entries that are free to move, about 2 nnz operations per step and at
         most about 1 / sqrt(ridge) steps; entries that would turn negative are held at 0 by block
@@ -146,29 +142,27 @@ class RidgeSystem:
         is estimated by one more solve, and the residual lowered until the error as estimated is within
         ``tol``, or rounding has the last word.
         """
-        outcome = run(self._descend(controls, start, first_portion, rough), controls)
+        outcome = run(self._descend(controls, start, rough), controls)
         return RidgeFit(self, outcome.distribution, outcome.distribution > 0, outcome)
 
     @cached_property
     def _right_side(self) -> Floats:
         return self.scaled_transpose(self._target) + (self.penalty + self.ridge) * self.q
 
-    def _descend(self, controls: Controls, start: Floats | None, first_portion: int, rough: bool) -> Solver:
+    def _descend(self, controls: Controls, start: Floats | None, rough: bool) -> Solver:
         y = self.q.copy() if start is None else np.maximum(start, 0.0)
         free = np.ones(y.size, dtype=bool)
         right = self._right_side
         goal = (max(controls.tol, 1e-13) ** 2) * float(right @ (right / self.diagonal))
-        fewest, patience, steps = y.size + 1, PATIENCE, 0
-        squared, stop = -1.0, None
+        fewest, patience, steps, stop = y.size + 1, PATIENCE, 0, None
         history: list[float] = []
         ending = _Ending(self, controls.tol, rough)
         while True:
             y[~free] = 0.0
-            descent = self.descent(free, y, right - self.normal(y))
-            squared = -1.0
+            descent, squared = self.descent(free, y, right - self.normal(y)), -1.0
             while stop is None and (squared < 0.0 or squared > goal):
                 # Growing portions: the history has points enough to show the way, and costs nothing.
-                portion = max(first_portion, steps // 4)
+                portion = max(FIRST_PORTION, y.size if rough else steps // 4)
                 if controls.max_iter is not None:
                     portion = max(1, min(portion, controls.max_iter - steps))
                 squared, done = descent.advance(goal, portion)

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
-from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation, Wasserstein
+from lingendice.data.checks import (
+    Floats,
+    refuse_unknown,
+    require_choice,
+    require_flag,
+    require_positive,
+    require_whole,
+)
+from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
 from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
-from lingendice.solvers.control import Controls, Stop
+from lingendice.solvers.control import Controls
 from lingendice.solvers.problem import (
     Gap,
     RatioProblem,
@@ -22,6 +29,7 @@ from lingendice.solvers.problem import (
     SaddleOutcome,
     SaddleSolver,
     run_saddle,
+    with_reason,
     without_steps,
 )
 from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
@@ -38,6 +46,8 @@ NEWTON_WORK = 2e13
 """Floating-point operations up to which the Newton matrix is formed."""
 LARGEST_MATRIX = 10**9
 """Entries of features that the deterministic methods pass over again and again."""
+LARGEST_BASIS = 2000
+"""Sparse features of f up to which an orthonormal basis, which is dense, takes their place."""
 LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
 Choose: TypeAlias = Callable[[RatioProblem, str], tuple[str, str]]
@@ -60,10 +70,8 @@ def solve_saddle(
     asked = problem
     if method == "sgd":
         problem = sgd.bounded_for_sgd(problem)
-    if not problem.bound_is_feasible:
-        outcome = without_steps(problem, controls.tol, method, Stop.BOUND)
-    elif not math.isfinite(problem.largest_mass) and problem.bound is None:
-        outcome = without_steps(problem, controls.tol, method, Stop.UNBOUNDED)
+    if problem.unsolvable is not None:
+        outcome = without_steps(problem, controls.tol, method)
     else:
         controls = limited(method, problem, options, controls)
         narrowed = bool((problem.dual_box < asked.dual_box).any())
@@ -82,15 +90,10 @@ def judged(asked: RatioProblem, outcome: SaddleOutcome, tol: float) -> SaddleOut
     """An outcome under a narrower bound than was asked for, with the gap of what was asked for."""
     gap = Gap(math.inf, -math.inf, "bound")
     v, u = outcome.v, outcome.u
-    if math.isfinite(asked.largest_mass) or asked.bound is not None:
+    if asked.unsolvable is None:
         gap, v, u = asked.best_gap(outcome.w, v, u)
-    converged, stopped = gap.value <= tol, outcome.stopped
-    if stopped is None:
-        stopped = Stop.UNBOUNDED if math.isinf(gap.primal) else Stop.GAP
-    return replace(
-        outcome,
-        gap=gap, v=v, u=u, error=gap.value, converged=converged, stopped=None if converged else stopped,
-    )  # fmt: skip
+    found = replace(outcome, gap=gap, v=v, u=u, error=gap.value, converged=gap.value <= tol)
+    return with_reason(found)
 
 
 def read_problem(
@@ -111,26 +114,21 @@ def read_problem(
                 f"{unseen} cells have no outgoing transitions: a tabular tau is unknown there; give features="
                 " too"
             )
+    for name, features in (("features", psi), ("dual_features", phi)):
+        if not features.squares(flow.p).any():
+            raise ValueError(
+                f"{name} are 0 in every cell with data, or so small that their squares are; scale them, or "
+                "give at least one that is not"
+            )
     back = None
-    if (
-        isinstance(phi, MatrixFeatures)
-        and choices.bound is None
-        and (not phi.is_sparse or phi.n_features <= 2000)
-    ):
+    sparse = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS
+    if isinstance(phi, MatrixFeatures) and choices.bound is None and not sparse:
         phi, back = orthonormalized(phi, flow.p)
-    return (
-        RatioProblem.build(
-            flow,
-            psi,
-            phi,
-            choices.divergence,
-            penalty=float(choices.penalty),
-            ridge=float(choices.ridge or 0.0),
-            normalize=choices.normalize,
-            bound=None if choices.bound is None else float(choices.bound),
-        ),
-        back,
-    )
+    problem = RatioProblem.build(
+        flow, psi, phi, choices.divergence, penalty=choices.penalty, ridge=choices.ridge or 0.0,
+        normalize=choices.normalize, bound=choices.bound,
+    )  # fmt: skip
+    return problem, back
 
 
 def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
@@ -139,12 +137,12 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
         return require_choice("method", method, SADDLE_METHODS), "chosen by the caller"
     divergence = problem.divergence
     n_w, n_v = problem.features.n_features, problem.dual_features.n_features
-    if isinstance(divergence, Wasserstein) and divergence.gradient_penalty is not None:
+    if problem.smooth_metric is not None:
         return "extragradient", "the gradient penalty is smooth but not strictly concave"
     if isinstance(divergence, (PolyhedralMetric, TotalVariation)):
         return "convex", f"{divergence.name} makes it a linear program"
     cells = problem.flow.n_cells
-    entries = sum(n_entries(features) for features in (problem.features, problem.dual_features))
+    entries = problem.features.n_entries + problem.dual_features.n_entries
     work = 25.0 * cells * (n_v * n_v + 2.0 * n_w * n_v)
     tabular = isinstance(problem.features, Tabular) or isinstance(problem.dual_features, Tabular)
     if max(n_w, n_v) <= (LARGEST_TABLE if tabular else convex.LARGEST) and work <= NEWTON_WORK:
@@ -154,23 +152,16 @@ def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:
     return "sgd", f"{entries:,} feature entries are too many to pass over again and again"
 
 
-def n_entries(features: Any) -> int:
-    """Stored entries of a feature map."""
-    if isinstance(features, Tabular):
-        return features.n_cells
-    return int(features.matrix.nnz) if features.is_sparse else int(features.matrix.size)
-
-
 def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a method, checked."""
     known: dict[str, Any] = dict(sgd.OPTIONS) if method == "sgd" else {}
     refuse_unknown(options, (*known, "on_interrupt"), f"for method={method!r}")
     known.update(options)
-    for name in ("batch", "first_epoch"):
-        if name in known:
-            require_whole(f"options[{name!r}]", known[name], at_least=1)
-    if "step_scale" in known:
-        require_positive("options['step_scale']", known["step_scale"])
+    if method == "sgd":
+        for name in ("batch", "first_epoch"):
+            known[name] = require_whole(f"options[{name!r}]", known[name], at_least=1)
+        known["step_scale"] = require_positive("options['step_scale']", known["step_scale"])
+        known["average"] = require_flag("options['average']", known["average"])
     return known
 
 
@@ -178,8 +169,8 @@ def limited(method: str, problem: RatioProblem, options: Mapping[str, Any], cont
     """The limits, with a number of steps for SGD where the user gives no limit at all."""
     if method != "sgd" or controls.max_iter is not None or controls.time_limit is not None:
         return controls
-    row = sum(n_entries(features) for features in (problem.features, problem.dual_features))
-    touched = int(options["batch"]) * max(1.0, row / problem.flow.n_cells / 2.0)
+    entries = problem.features.n_entries + problem.dual_features.n_entries
+    touched = options["batch"] * max(1.0, entries / problem.flow.n_cells / 2.0)
     return replace(controls, max_iter=max(10_000, int(SGD_WORK / touched)))
 
 

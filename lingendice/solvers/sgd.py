@@ -26,7 +26,7 @@ from lingendice.kernels.random_numbers import Source, build_alias, build_alias_r
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Step
-from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified, compressed
+from lingendice.solvers.problem import Checkpoints, RatioProblem, SaddleSolver, certified
 
 if TYPE_CHECKING:
     from lingendice.kernels.saddle_steps import Terms
@@ -50,17 +50,12 @@ def bounded_for_sgd(problem: RatioProblem) -> RatioProblem:
     limit = divergence.dual_limit
     if isinstance(divergence, TotalVariation):
         return problem
-    given = problem.dual_bound if problem.dual_bound is not None else problem.bound
+    given = problem.given_dual_bound
     bound = DEFAULT_DUAL_BOUND if given is None else given
     if math.isfinite(limit):
-        bound = min(bound, 0.5 * limit)
-        if isinstance(problem.dual_features, MatrixFeatures):
-            bound = min(bound, 0.5 * limit / _largest_row(problem.dual_features))
+        unit = problem.dual_features.largest(np.ones(problem.dual_features.n_features))
+        bound = min(bound, 0.5 * limit, 0.5 * limit / float(unit.max()))
     return replace(problem, dual_bound=bound)
-
-
-def _largest_row(features: MatrixFeatures) -> float:
-    return float(np.asarray(abs(features.matrix).sum(axis=1)).max())
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         )
     u_top = max(1.0, problem.largest_mass - 1.0)
     most_tau = problem.features.apply(top)
-    most_f = _most(problem.dual_features, box)
+    most_f = problem.dual_features.largest(box)
     edge = np.minimum(most_f, 0.999 * divergence.dual_limit)
     excess = np.maximum(divergence.excess(edge), divergence.excess(-most_f))
     slope = np.maximum(np.abs(divergence.excess_slope(edge)), np.abs(divergence.excess_slope(-most_f)))
@@ -105,12 +100,12 @@ def step_sizes(problem: RatioProblem) -> Steps:
     if problem.ridge > 0:
         on_tau = on_tau + problem.ridge * np.maximum(most_tau, 1.0)
     # Second moments of each coordinate; three parts of the gradient of f may meet in one of them.
-    square_w = _square(problem.features, p * on_tau**2)
+    square_w = problem.features.squares(p * on_tau**2)
     carried = gamma * flow.apply_transpose(p * most_tau**2)
     square_v = 3.0 * (
-        _square(problem.dual_features, p * (most_tau + slope) ** 2)
-        + _square(problem.dual_features, carried)
-        + _square(problem.dual_features, start_mass * starting)
+        problem.dual_features.squares(p * (most_tau + slope) ** 2)
+        + problem.dual_features.squares(carried)
+        + problem.dual_features.squares(start_mass * starting)
     )
     square_u = (problem.penalty * (float((flow.mass_weight * most_tau).max()) + 1.0 + u_top)) ** 2
     usual_w = _metric(problem.features, p)
@@ -129,24 +124,9 @@ def step_sizes(problem: RatioProblem) -> Steps:
     )
 
 
-def _most(features: FeatureMap, box: Floats) -> Floats:
-    if isinstance(features, Tabular):
-        return box
-    return np.asarray(abs(features.matrix) @ box)  # type: ignore[attr-defined]
-
-
-def _square(features: FeatureMap, weight: Floats) -> Floats:
-    """sum_x weight(x) psi_j(x)^2."""
-    if isinstance(features, Tabular):
-        return weight
-    matrix = features.matrix  # type: ignore[attr-defined]
-    squared = matrix**2 if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)
-    return np.asarray(squared.T @ weight).ravel()
-
-
 def _metric(features: FeatureMap, distribution: Floats) -> Floats:
     """omega: the root of how often a coordinate is met, which makes M smallest among powers of it."""
-    met = _square(features, distribution)
+    met = features.squares(distribution)
     return np.sqrt(np.maximum(met, 1e-12 * met.max()))
 
 
@@ -192,7 +172,7 @@ class _Runner:
             self.phi = self.psi if phi is psi else _by_cache_lines(phi)
             self.start = np.asarray(problem.dual_features.adjoint(problem.flow.start))
         elif not self.tabular:
-            self.psi, self.phi = compressed(problem.features), compressed(problem.dual_features)
+            self.psi, self.phi = problem.features.compressed(), problem.dual_features.compressed()
         self.own = problem.mass_row if problem.self_normalized else np.empty(0)
         self.mass = 1.0
 
@@ -203,8 +183,7 @@ class _Runner:
         problem = self.problem
         pace = self.scale / math.sqrt(n_steps)
         terms = Terms(
-            problem.flow.gamma, 0.0 if problem.self_normalized else problem.penalty,
-            problem.flow.mass_offset, problem.ridge,
+            problem.flow.gamma, problem.price, problem.flow.mass_offset, problem.ridge,
             self.steps.u * pace, self.steps.u_top, self.code, self.by_ratio,
         )  # fmt: skip
         if self.tabular:
@@ -293,7 +272,7 @@ def solve_sgd(
     A tabular step costs O(1), some tens of ns; E gap falls as 1 / sqrt(steps). Use it for streams and for
     problems that nothing else can hold; where a few thousand features fit, ``convex`` is far more exact.
     """
-    runner = _Runner(problem, step_sizes(problem), int(options["batch"]), float(options["step_scale"]))
+    runner = _Runner(problem, step_sizes(problem), options["batch"], options["step_scale"])
     return in_epochs(problem, _HostRun(problem, runner, seed, start), tol, options, max_iter)
 
 
@@ -318,7 +297,7 @@ def in_epochs(
 ) -> SaddleSolver:
     """Epochs of doubling length, each certified at its end."""
     checkpoints = Checkpoints()
-    n_iter, n_steps, stopped = 0, int(options["first_epoch"]), False
+    n_iter, n_steps, stopped = 0, options["first_epoch"], False
     while not stopped:
         if max_iter is not None and max_iter - n_iter < 3 * n_steps:
             # The last epoch takes all that is left, so that a given max_iter always ends at the same point.
@@ -331,7 +310,7 @@ def in_epochs(
             error = checkpoints.gap if run.is_finite() else math.nan
             stopped = (yield Step(n_iter, error)) is not None
         # A stopped epoch is used only if it got somewhere.
-        point = run.point(done, bool(options["average"]))
+        point = run.point(done, options["average"])
         checkpoints.note(certified(problem, *point, tol, "sgd", n_iter))
         if checkpoints.gap <= tol:
             break
@@ -388,27 +367,18 @@ def build_sampler(flow: Flow) -> Sampler:
     """O(nnz) time and memory; nothing of the data is copied per sample."""
     rows, p = flow.rows, flow.p
     n_cells, n_states = p.size, flow.n_states
-    counted = rows.weight * (p * rows.scale)[row_of_entry(rows.indptr)]
-    cells = [row_of_entry(rows.indptr)]
-    following = [np.asarray(rows.indices, dtype=np.int64)]
-    chance = [np.asarray(counted, dtype=float)]
-    ends = p.copy()
-    ends -= np.bincount(cells[0], counted, n_cells)
+    row, every = row_of_entry(rows.indptr), np.arange(n_cells)
+    counted = rows.weight * (p * rows.scale)[row]
+    ends = p - np.bincount(row, counted, n_cells)
+    parts = [(row, rows.indices, counted)]
     for k in range(rows.n_hubs):
         share = p * rows.out[:, k]
         ends -= share
-        some = np.flatnonzero(share > 0)
-        cells.append(some)
-        following.append(np.full(some.size, -2 - k))
-        chance.append(share[some])
-    some = np.flatnonzero(ends > 1e-12 * p)
-    cells.append(some)
-    following.append(np.full(some.size, -1))
-    chance.append(ends[some])
-    probability = np.concatenate(chance)
+        parts.append((every, np.full(n_cells, -2 - k), share))
+    parts.append((every, np.full(n_cells, -1), np.where(ends > 1e-12 * p, ends, 0.0)))
+    cell, code, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
     keep = probability > 0
-    cell = np.concatenate(cells)[keep].astype(np.int32)
-    code = np.concatenate(following)[keep].astype(np.int32)
+    cell, code, probability = cell[keep].astype(np.int32), code[keep].astype(np.int32), probability[keep]
     closure = flow.closure
     seen = np.zeros(0, dtype=np.bool_) if closure is None else flow.seen
     factor, restart = 0.0, np.ones(1)
@@ -425,18 +395,13 @@ def build_sampler(flow: Flow) -> Sampler:
         alias_rows(rows.distribution) if rows.n_hubs else (np.ones((1, 1)), np.zeros((1, 1), np.int32))
     )
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
+    events = np.empty((cell.size, 4), dtype=np.int64)
+    pack_events(*alias_table(probability), cell, code, events)
     source = Source(
-        event_table(probability[keep], cell, code), tables, (seen, factor), starts, actions,
+        events, tables, (seen, factor), starts, actions,
         1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip
-    return Sampler(source, cell, code, probability[keep])
-
-
-def event_table(probability: Floats, cell: NDArray[np.int32], following: NDArray[np.int32]) -> Any:
-    """Alias table of events that carries where each of them leads."""
-    events = np.empty((probability.size, 4), dtype=np.int64)
-    pack_events(*alias_table(probability), cell, following, events)
-    return events
+    return Sampler(source, cell, code, probability)
 
 
 def alias_table(weight: Floats) -> Alias:

@@ -213,16 +213,9 @@ class Regression(NamedTuple):
 
 
 def shrink(counts: Counts, choices: Choices, controls: Controls | None = None) -> Shrinkage:
-    """Estimate the value of ``choices.policy``.
+    """Estimate the value of ``choices.policy`` from transitions with actions.
 
-    Parameters
-    ----------
-    counts
-        Transitions with actions and, unless ``choices.reward`` is given, rewards.
-    choices
-        gamma, policy, and optionally behavior, reward, initial, leak, restart and terminal.
-    controls
-        Tolerance and limits of the solves.
+    They have rewards unless ``choices.reward`` is given; its ratio, unseen and clone are set here.
     """
     estimate = _Estimate(counts, choices, controls or Controls(tol=1e-8))
     prior, kappa = np.zeros_like(estimate.target), 1.0
@@ -256,10 +249,11 @@ class _Estimate:
         self.target = require_policy("policy", choices.policy, counts.n_states, counts.n_actions)
         self.choices = choices._replace(behavior=None, ratio="state", unseen="renormalize", clone=0.0)
         self.k = counts.cell_count.astype(float)
+        self.logged = self.k.reshape(self.target.shape)
+        self.n = self.logged.sum(axis=1)
         self.behavior: Floats | None = None
         if choices.behavior is not None:
-            self.behavior = checked_behavior(self.target, self.k.reshape(self.target.shape), choices)
-        self.n = self.k.reshape(self.target.shape).sum(axis=1)
+            self.behavior = checked_behavior(self.target, self.logged, choices)
         self.cell_of_entry = row_of_entry(counts.indptr)
         composed = compose(counts, self.choices)
         by_cell = composed.reward
@@ -278,7 +272,7 @@ class _Estimate:
 
     def solve(self, kappa: float, prior: Floats, controls: Controls) -> _Round:
         """Distribution of the effective policy and values of its states."""
-        shape, k, n = self.target.shape, self.k.reshape(self.target.shape), self.n[:, None]
+        k, n = self.logged, self.n[:, None]
         share = np.where(k > 0, kappa / np.where(k > 0, k + kappa, 1.0), 1.0)
         moved = (self.target * share).sum(axis=1, keepdims=True)
         policy = np.where(n > 0, self.target * (1.0 - share) + moved * k / np.maximum(n, 1e-300), self.target)
@@ -289,7 +283,7 @@ class _Estimate:
         else:
             distribution, values, value = self._solve_exactly(operator, reward, controls)
         outcome = self._outcomes(operator, values, value)
-        return _Round(operator, distribution, share.reshape(shape), values, outcome)
+        return _Round(operator, distribution, share, values, outcome)
 
     def _solve_exactly(
         self, operator: EmpiricalOperator, reward: Floats, controls: Controls
@@ -352,7 +346,7 @@ class _Estimate:
 
     def _prepare_features(self) -> None:
         n_actions = self.target.shape[1]
-        actions = self.k.reshape(self.target.shape).sum(axis=0)
+        actions = self.logged.sum(axis=0)
         # Actions that nobody takes are as good as not declared.
         taken = (actions > 0) | (self.target > 0).any(axis=0)
         self.marginal = (actions + 0.5) / (actions.sum() + 0.5 * np.count_nonzero(taken))

@@ -63,8 +63,8 @@ def stationary_distributions(
 ) -> Distributions:
     """Solve mu = (1 - gamma) mu0 + gamma P' mu exactly.
 
-    At gamma = 1 every recurrent class is solved on its own; with several of them and
-    ``follow_initial`` the limit distribution from ``initial`` weighs them by where the chain ends up.
+    At gamma = 1 every recurrent class is solved on its own; with several of them and ``follow_initial`` the
+    limit distribution from ``initial`` is their mixture that the chain ends up in.
     """
     if gamma < 1.0:
         if initial is None:
@@ -79,28 +79,19 @@ def stationary_distributions(
         distribution = np.zeros(rates.shape[0])
         distribution[nodes] = outcome.distribution
         distributions.append(distribution[: chain.n] / distribution[: chain.n].sum())
-    return limit_distributions(
-        distributions, outcomes, rates, classes, initial if follow_initial else None, method, controls
-    )
-
-
-def limit_distributions(
-    distributions: list[Floats], outcomes: list[Outcome], rates: csr_array, classes: Classes,
-    initial: Floats | None,
-    method: str, controls: Controls,
-) -> Distributions:  # fmt: skip
-    """The distributions of all recurrent classes, and their mixture that the chain ends up in from
-    ``initial``."""
     worst = combined(outcomes)
     if len(distributions) == 1:
         return Distributions(distributions[0], (distributions[0],), worst)
-    if initial is None:
+    if initial is None or not follow_initial:
         return Distributions(None, tuple(distributions), worst)
     share, found = _absorption(rates, classes, initial, method, controls)
     outcome = combined([*outcomes, found])
     if worst.error is not None and found.error is not None:
         outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
-    return Distributions(np.einsum("c,cs->s", share, np.stack(distributions)), tuple(distributions), outcome)
+    mixture = np.zeros(chain.n)
+    for weight, distribution in zip(share, distributions, strict=True):
+        mixture += weight * distribution
+    return Distributions(mixture, tuple(distributions), outcome)
 
 
 def _solve_class(
@@ -143,29 +134,29 @@ def _absorption(
 ) -> tuple[Floats, Outcome]:
     """Probability of ending up in each recurrent class from ``initial``, and how it was found.
 
-    Each class is collapsed to one node that restarts from ``initial``; the visits to these nodes
-    under the stationary distribution of that chain are in proportion to the probabilities.
+    Each class is collapsed to one node that steps to a hub, the last node, which restarts from ``initial``;
+    the visits to these nodes under the stationary distribution of that chain are in proportion to the
+    probabilities.
     """
     from scipy import sparse
 
-    n, transient = rates.shape[0], classes.transient
+    n, transient, n_classes = rates.shape[0], classes.transient, len(classes.recurrent)
+    hub = transient.size + n_classes
     place = np.empty(n, dtype=np.int64)
     place[transient] = np.arange(transient.size)
     for number, nodes in enumerate(classes.recurrent):
         place[nodes] = transient.size + number
-    size = transient.size + len(classes.recurrent)
-    collapse = sparse.csr_array((np.ones(n), (np.arange(n), place)), shape=(n, size))
-    start = np.zeros(n)
-    start[: initial.size] = initial
-    restart = sparse.csr_array(np.tile(start @ collapse, (len(classes.recurrent), 1)))
-    collapsed = sparse.vstack([rates[transient] @ collapse, restart], format="csr")
+    collapse = sparse.csr_array((np.ones(n), (np.arange(n), place)), shape=(n, hub + 1))
+    to_hub = (np.ones(n_classes), np.full(n_classes, hub), np.arange(n_classes + 1))
+    from_hub = np.bincount(place[: initial.size], initial, hub + 1)
+    ends = [sparse.csr_array(to_hub, shape=(n_classes, hub + 1)), sparse.csr_array(from_hub[None, :])]
+    collapsed = sparse.vstack([rates[transient] @ collapse, *ends], format="csr")
     (nodes,) = find_classes(collapsed).recurrent
-    outcome = solve_irreducible(submatrix(collapsed, nodes), n_hubs=0, method=method, controls=controls)
-    visits = np.zeros(size)
+    outcome = solve_irreducible(submatrix(collapsed, nodes), n_hubs=1, method=method, controls=controls)
+    visits = np.zeros(hub + 1)
     visits[nodes] = outcome.distribution
-    ends = visits[transient.size :]
-    outcome.residual = None  # of the collapsed chain
-    return ends / ends.sum(), outcome
+    ended = visits[transient.size : hub]
+    return ended / ended.sum(), outcome
 
 
 # -- one irreducible chain -----------------------------------------------------------------------------------
@@ -203,8 +194,9 @@ def _run(
     if method == "gth" or (method == "auto" and n <= DENSE_NODES):
         return _dense(rates, monitor)
     if method == "elimination":
-        factor = _analyze(rates, n_hubs, np.inf, monitor)
-        return _eliminate(rates, factor, controls, monitor, "as asked")
+        outcome = _eliminate(rates, n_hubs, np.inf, controls, monitor, "as asked")
+        assert outcome is not None
+        return outcome
     if method in ("gauss-seidel", "aggregation"):
         return _iterate(rates, controls, monitor, "as asked")
     return _automatic(rates, n_hubs, controls, monitor, accepted)
@@ -218,35 +210,29 @@ def _automatic(
     if n <= FEW_NODES:
         accepted = max(accepted, QUICK_FLOPS)
     if accepted > 0.0:
-        factor = _analyze(rates, n_hubs, accepted, monitor)
-        if fits(factor):
-            why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
-            return _eliminate(rates, factor, controls, monitor, why)
+        why = "sweeps were too slow" if accepted > QUICK_FLOPS else f"{n:,} nodes, little fill"
+        outcome = _eliminate(rates, n_hubs, accepted, controls, monitor, why)
+        if outcome is not None:
+            return outcome
     from lingendice.solvers.aggregation import plan
 
-    found = plan(
-        *csr_arrays(rates),
-        tol=controls.tol,
-        threads=controls.threads,
-        monitor=monitor,
-    )
+    found = plan(*csr_arrays(rates), tol=controls.tol, threads=controls.threads, monitor=monitor)
     if found.method == "direct" and accepted < MODERATE_FLOPS:
-        factor = _analyze(rates, n_hubs, MODERATE_FLOPS, monitor)
-        if fits(factor):
-            return _eliminate(rates, factor, controls, monitor, "slow mixing and moderate fill")
+        why = "slow mixing and moderate fill"
+        outcome = _eliminate(rates, n_hubs, MODERATE_FLOPS, controls, monitor, why)
+        if outcome is not None:
+            return outcome
     why = {
         "sweeps": f"mixes well: about {found.predicted_sweeps:.0f} further sweeps foreseen",
         "aggregation": f"falls apart into {found.blocks:,} nearly separate blocks",
         "direct": "slow mixing and much fill",
         "ended": "ended early",
     }[found.method]
-    outcome = _iterate(rates, controls, monitor, why, found)
-    if outcome.converged or monitor.stopped is not None:
-        return outcome
-    factor = _analyze(rates, n_hubs, PATIENT_FLOPS, monitor)
-    if not fits(factor):
-        return outcome
-    return _eliminate(rates, factor, controls, monitor, "the iterations did not settle")
+    iterated = _iterate(rates, controls, monitor, why, found)
+    if iterated.converged or monitor.stopped is not None:
+        return iterated
+    why = "the iterations did not settle"
+    return _eliminate(rates, n_hubs, PATIENT_FLOPS, controls, monitor, why) or iterated
 
 
 def _dense(rates: csr_array, monitor: Monitor) -> Outcome:
@@ -266,23 +252,25 @@ def csr_arrays(rates: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _analyze(rates: csr_array, n_hubs: int, max_flops: float, monitor: Monitor) -> Elimination:
+def analyzed(rates: csr_array, n_hubs: int, accepted: float, monitor: Monitor) -> Elimination | None:
+    """An elimination of at most ``accepted`` operations; None where it takes more, or where its factor is too
+    large for memory, unless any is accepted."""
     from lingendice.solvers.elimination import Elimination
 
-    indptr, indices, data = csr_arrays(rates)
-    return Elimination.analyze(
-        indptr, indices, rates.shape[0], n_hubs, data=data, max_flops=max_flops, monitor=monitor
+    n = rates.shape[0]
+    found = Elimination.analyze(
+        rates.indptr, rates.indices, n, n_hubs, data=rates.data, max_flops=accepted, monitor=monitor
     )
-
-
-def fits(factor: Elimination) -> bool:
-    """Whether an ordering was found within the operations allowed, and its factor within memory."""
-    return factor.complete and 8 * factor.fill <= LARGEST_FACTOR
+    fits = accepted == np.inf or 8 * found.fill <= LARGEST_FACTOR
+    return found if found.complete and fits else None
 
 
 def _eliminate(
-    rates: csr_array, factor: Elimination, controls: Controls, monitor: Monitor, reason: str
-) -> Outcome:
+    rates: csr_array, n_hubs: int, accepted: float, controls: Controls, monitor: Monitor, reason: str
+) -> Outcome | None:
+    factor = analyzed(rates, n_hubs, accepted, monitor)
+    if factor is None:
+        return None
     factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
     error = direct_error(rates.shape[0])
     return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
@@ -329,9 +317,8 @@ def solve_discounted(
         )
     if not result.converged and monitor.stopped is None and method == "auto" and controls.max_iter is None:
         return None
-    distribution = result.solution
     outcome = Outcome(
-        distribution=distribution,
+        distribution=result.solution,
         method="gauss-seidel",
         reason="as asked" if method != "auto" else f"{chain.n:,} states and gamma < 1",
         converged=result.converged,
@@ -342,7 +329,8 @@ def solve_discounted(
     )
     if chain.absorbed.any():
         # Absorbed mass restarted from the initial distribution: the shape is right, the scale is set here.
-        outcome.distribution = (1.0 - gamma) * distribution / float(distribution @ chain.restarts(gamma))
+        rate = float(result.solution @ chain.restarts(gamma))
+        outcome.distribution = (1.0 - gamma) * result.solution / rate
         outcome.residual = None
     return outcome
 

@@ -70,6 +70,15 @@ def test_linear_features_find_the_same_answers():
     np.testing.assert_allclose(solution.tau, exact.tau[transitions.state * 2 + transitions.action], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("objective", "status"),
+    [({"bound": 1e-6}, lg.Status.BOUND_TOO_SMALL), ({"penalty": 0.0}, lg.Status.UNBOUNDED)],
+)
+def test_linear_ratios_that_cannot_be_found_are_not_called_solved(objective, status):
+    transitions, _ = gaussian_chain(200, np.random.default_rng(2))
+    assert lg.solve(transitions, 1.0, method="linear", **objective).status is status
+
+
 def test_terminal_states_are_absorbed_or_restarted():
     rng = np.random.default_rng(3)
     # From 0 the chain stays or ends with probability 1/2 each, at reward 1 per step: V = 1 / (1 - gamma / 2).

@@ -85,3 +85,31 @@ def test_orthonormal_basis_spans_the_same_functions():
         assert basis.n_features == 4
         assert np.allclose(basis.matrix.T @ (distribution[:, None] * basis.matrix), np.eye(4), atol=1e-9)
         assert np.allclose(matrix @ back, basis.matrix)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: tile_coding(POINTS, tiles=0), "^tiles must be a whole number of at least 1"),
+        (lambda: tile_coding(POINTS, tilings=0), "^tilings must be"),
+        (lambda: tile_coding(np.ones((3, 30))), "tiles=8 in 30 dimensions are too many"),
+        (lambda: rbf(POINTS, 1), "^n_features must be a whole number of at least 2"),
+        (lambda: rbf(POINTS, bandwidth=0.0), "^bandwidth must be positive"),
+        (lambda: random_fourier(POINTS, 0), "^n_features must be"),
+        (lambda: nystroem(POINTS, bandwidth=np.nan), "^bandwidth must be"),
+        (lambda: rbf(POINTS[:0]), r"^points must have one row each.*\(0, 2\)"),
+        (lambda: rbf(POINTS, 5)(np.ones((2, 3))), "^points have 3 columns, but rbf was fitted to 2"),
+        (lambda: one_hot([[1, 2]]), "^groups must have one entry per cell"),
+        (lambda: one_hot([3, 1])([1, 2]), r"^groups\[1\] is 2, which was not among those fitted"),
+    ],
+)
+def test_builders_name_what_they_cannot_use(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_new_points_and_groups_are_taken_as_the_fitted_ones_were():
+    tiles, low, high = tile_coding(POINTS, 3, 2), np.full((1, 2), -1e30), np.full((1, 2), 1e30)
+    corners = [abs(tiles(corner) - tiles(corner / 1e25)).sum() for corner in (low, high)]
+    assert corners == [0.0, 0.0]
+    assert np.array_equal(one_hot(["a", "b", "a"])(["b", "a"]).toarray(), [[0.0, 1.0], [1.0, 0.0]])

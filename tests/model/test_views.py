@@ -153,7 +153,7 @@ def test_the_mass_of_leaks_terminals_and_data_is_one(problem):
     mu, gamma = stationary(operator), operator.gamma
     ended = gamma / (1.0 - gamma) * float(mu @ operator.ended)
     assert float(mu @ operator.visit_mass) + ended == pytest.approx(1.0)
-    if operator.leak_policy != "error":
+    if operator.choices.leak != "error":
         named = ("policy", "initial", "leak", "terminal", "ratio", "unseen")
         choices = {name: getattr(operator.choices, name) for name in named}
         solution = lg.solve(operator.counts, gamma, **choices, ridge=0, clone=0)

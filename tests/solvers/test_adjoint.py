@@ -1,5 +1,6 @@
 """Values of states where sweeps are too slow, or rounding leaves them no digits."""
 
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -50,6 +51,18 @@ def test_values_of_a_cycle_by_the_sum_of_its_rewards(left):
         exact[state] = reward[state] + gamma * exact[(state + 1) % n]
     np.testing.assert_allclose(values, exact, rtol=1e-9)
     np.testing.assert_allclose(varying(values), varying(exact), atol=1e-9 + ROUNDING * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("left", [1e-6, 1e-10, 1e-14])
+def test_values_of_few_states_are_right_to_the_last_digits(left):
+    n, gamma = 12, 1.0 - left
+    reward = np.random.default_rng(0).integers(0, 9, n)
+    values = lg.solve(cycle(n), gamma=gamma, reward=reward).state_values
+    rate = Fraction(gamma)
+    exact = [sum(rate**k * int(earned) for k, earned in enumerate(reward)) / (1 - rate**n)]
+    for earned in reward[:0:-1]:
+        exact.append(int(earned) + rate * exact[-1])
+    np.testing.assert_allclose(values, [float(value) for value in [exact[0], *exact[:0:-1]]], rtol=1e-15)
 
 
 @pytest.mark.parametrize("gamma", [0.999, 1.0 - 1e-6, 1.0 - 1e-8])

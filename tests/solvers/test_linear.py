@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_builders_work_with_solve(features, dual):
     assert solution.converged
     assert solution.method == "convex"
     assert "coefficients" in solution.reason
+    assert solution.gap_trace[-1] == (solution.n_iter, solution.gap)
     matrix = features.matrix
     assert np.allclose(solution.tau, matrix @ solution.w_tau)
     assert (solution.w_tau >= 0).all()
@@ -65,6 +67,17 @@ def test_sgd_is_the_same_for_any_number_of_threads(max_iter, choices):
     assert all(np.array_equal(run.w_tau, runs[0].w_tau) for run in runs)
     assert runs[0].status is lg.Status.ITERATION_LIMIT
     assert runs[0].gap_trace[-1][0] == max_iter
+
+
+@pytest.mark.parametrize("method", ["convex", "extragradient", "sgd"])
+@pytest.mark.parametrize("leak", ["restart", "absorb"])
+def test_no_value_is_identified_where_no_mass_reaches_the_data(leak, method):
+    counts = lg.Counts.from_transitions([0, 1, 1], [1, 0, 1], reward=[1.0, 2.0, 3.0], n_states=4)
+    for gamma in (0.4, 0.671, 0.732, 0.9):  # for some of them rounding leaves the data a mass of 1e-16
+        with pytest.warns(lg.LeakWarning) if leak == "restart" else nullcontext():
+            found = lg.solve(counts, gamma, initial=[0, 0, 0.3, 0.7], leak=leak, method=method, max_iter=1000)
+        assert found.status is lg.Status.NOT_IDENTIFIED
+        assert np.isnan(found.value)
 
 
 def test_unseen_cells_are_closed_as_in_the_exact_answer():
@@ -127,6 +140,9 @@ def test_steps_too_long_do_not_pass_for_a_solution():
         ({"method": "sgd", "options": {"batches": 2}}, "no entry 'batches'"),
         ({"method": "convex", "options": {"batch": 2}}, "no entry 'batch' for method='convex'"),
         ({"method": "sgd", "options": {"step_scale": -1}}, "step_scale"),
+        ({"method": "sgd", "options": {"average": "no"}}, r"options\['average'\] must be True or False"),
+        ({"features": np.zeros((30, 2))}, "^features are 0 in every cell with data"),
+        ({"features": np.eye(30), "dual_features": np.zeros((30, 2))}, "^dual_features are 0 in every cell"),
         ({"method": "convex", "normalize": "none"}, "normalize"),
         ({"method": "convex", "bound": 0.0}, "bound must be positive"),
         ({"method": "convex", "divergence": "tv"}, "one of .chi2."),

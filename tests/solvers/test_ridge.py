@@ -47,8 +47,10 @@ def reference(operator, eps):
     b_seen = b[seen] + b[unseen] @ through @ T[np.ix_(unseen, seen)]
     root = np.sqrt(p[seen])
     A = np.diag(p[seen]) - gamma * T_seen.T * p[seen]
-    stacked = np.vstack([A / root[:, None], p[seen], np.sqrt(eps) * np.diag(root)])
-    right = np.concatenate([b_seen / root, [1.0], np.sqrt(eps) * root])
+    leaks = bool(b[unseen].any() or T[np.ix_(seen, unseen)].any())
+    total = 0.0 if gamma < 1.0 and leaks else 1.0  # which gamma < 1 pins, below 1 where mass visits leaks
+    stacked = np.vstack([A / root[:, None], total * p[seen], np.sqrt(eps) * np.diag(root)])
+    right = np.concatenate([b_seen / root, [total], np.sqrt(eps) * root])
     return nnls(stacked, right, maxiter=10_000)[0], stacked, right, root
 
 
@@ -158,6 +160,23 @@ def test_a_vanishing_ridge_is_the_exact_equation():
             assert near.gap is None
 
 
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99, 1.0])
+def test_a_vanishing_ridge_is_the_exact_equation_where_mass_visits_leaks(gamma, ratio):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        state, following = rng.integers(0, 4, 60), rng.integers(0, 6, 60)
+        log = lg.Counts.from_transitions(
+            state, following, action=rng.integers(0, 2, 60), reward=rng.random(60), n_states=6, n_actions=2
+        )
+        asked = {"policy": rng.dirichlet(np.ones(2), 6), "initial": rng.dirichlet(np.ones(6)), "ratio": ratio}
+        with pytest.warns(lg.LeakWarning):
+            exact, near = (lg.solve(log, gamma, ridge=ridge, clone=0, **asked) for ridge in (0, 1e-9))
+        assert exact.leak > 0.1
+        assert np.abs(near.cell_distribution - exact.cell_distribution).sum() < 1e-6
+        assert near.value == pytest.approx(exact.value, abs=1e-7)
+
+
 def test_absorbed_mass_stays_absorbed():
     log = lg.Counts.from_transitions(
         [0, 1, 0, 1], [1, 1, 1, 1], reward=[1.0] * 4, terminal=[0, 1, 0, 1], episode=[0, 0, 1, 1]
@@ -188,15 +207,16 @@ def test_a_warm_start_shortens_the_way():
     assert np.allclose(warm.y, cold.y, atol=1e-10)
 
 
-def test_work_ends_when_told_to_wherever_it_is():
+def test_work_ends_when_told_to_wherever_it_is(monkeypatch):
     """Also while the error is estimated by one more solve, which began once the goal had been met."""
+    monkeypatch.setattr(ridge_module, "FIRST_PORTION", 32)
     n = 400
     ring = 5 * np.roll(np.eye(n, dtype=int), 1, axis=1) + 4 * np.roll(np.eye(n, dtype=int), -1, axis=1)
     start = np.random.default_rng(0).dirichlet(np.ones(n))
     system = RidgeSystem(compose(lg.Counts.from_matrix(ring), Choices(gamma=0.999, initial=start)), 1e-5)
 
     def ended_after(steps):
-        solver = system._descend(Controls(tol=1e-10), None, 32, False)
+        solver = system._descend(Controls(tol=1e-10), None, False)
         try:
             next(solver)
             for _ in range(steps):

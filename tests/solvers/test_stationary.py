@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -236,3 +237,16 @@ def test_dense_limit_is_where_the_methods_meet():
     n = exact.DENSE_NODES
     assert lg.solve(digraph(n - 1, 3)).method == "gth"
     assert lg.solve(digraph(n + 50, 3)).method != "gth"
+
+
+def test_the_way_into_many_classes_takes_no_more_room_than_their_distributions():
+    n = 800
+    initial = np.random.default_rng(0).dirichlet(np.ones(n))
+    lg.solve(sparse.eye_array(400, format="csr"), initial=np.full(400, 1 / 400))  # compiled code is loaded
+    tracemalloc.start()
+    solution = lg.solve(sparse.eye_array(n, format="csr"), initial=initial)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_allclose(solution.stationary, initial, rtol=1e-13)
+    assert len(solution.distributions) == n
+    assert most < 2 * 8 * n * n
