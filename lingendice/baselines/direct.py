@@ -17,11 +17,11 @@ from lingendice.baselines.importance_sampling import (
     Paths,
     effective_size,
     largest_by_step,
+    log_ratios,
     products,
     read_paths,
     running_logs,
     standard_error,
-    step_ratios,
 )
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
 from lingendice.continuous.outcome import Estimate as Found
@@ -197,7 +197,7 @@ def doubly_robust(
     n = paths.n_episodes
     if not 1 <= int(folds) <= n:
         raise ValueError(f"folds must lie between 1 and the {n} episodes, got {folds!r}")
-    logs = running_logs(paths, step_ratios(counts, paths, policy, behavior))
+    logs = running_logs(paths, log_ratios(counts, paths, policy, behavior))
     weight = products(logs, largest_by_step(paths, logs)[paths.step] if weighted else 0.0)
     if weighted:
         alive = np.bincount(paths.step).astype(float)
