@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lingendice.continuous import learner
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
-from lingendice.data.checks import Floats, require_gamma, require_number
+from lingendice.data.checks import Floats, require_gamma, require_number, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible, read_on_interrupt
 from lingendice.data.transitions import Transitions
@@ -206,6 +206,7 @@ def best_dice(
     for name, number in (("alpha_zeta", alpha_zeta), ("alpha_nu", alpha_nu)):
         if require_number(name, number) == 0.0:
             raise ValueError(f"{name} must be positive: without it the tabular saddle point need not exist")
+    alpha_reward = require_number("alpha_reward", alpha_reward, at_least=-np.inf)
     system = stationarity(counts, policy, gamma, initial)
     free = np.ones(system.seen.size, dtype=bool)
     settled = False
@@ -260,6 +261,7 @@ def neural_dual_dice(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
     chosen = learner.read_neural_options({**(options or {}), "output": "identity"})
+    seed = require_whole("seed", seed)
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
     with interruptible(read_on_interrupt(options)) as work:

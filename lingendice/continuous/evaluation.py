@@ -215,8 +215,8 @@ class Evaluation:
             weight[order] = samples.gamma ** (np.arange(len(order)) - starts[episode[order]])
         return weighted_value(samples, weight)
 
-    def estimate(self, name: str) -> Estimate:
-        """One line of the table."""
+    def estimate(self, name: str, **choice: Any) -> Estimate:
+        """One line of the table; ``choice`` is that of the doubly robust value."""
         if name in ("model", "FQE"):
             found = self.rollout if name == "model" else self.q_of_log
             error = float(found.members.std(ddof=1)) if len(found.members) > 1 else None
@@ -226,7 +226,7 @@ class Evaluation:
         elif name == "ratio":
             weighted = weighted_value(self.samples, self.tau_of_model)
         else:
-            weighted = self.doubly_robust()
+            weighted = self.doubly_robust(**choice)
         error = None if math.isnan(weighted.standard_error) else weighted.standard_error
         return Estimate(name, weighted.value, error, self._cost(name))
 
