@@ -70,6 +70,29 @@ def test_linear_features_find_the_same_answers():
     np.testing.assert_allclose(solution.tau, exact.tau[transitions.state * 2 + transitions.action], atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["gendice", "linear"])
+def test_ratios_are_asked_for_as_they_were_logged(method):
+    """One coordinate stood for all three, and a chain took actions without a word."""
+    rng = np.random.default_rng(9)
+    state, action = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
+    log = lg.Transitions(state, action, None, 0.5 * state, initial_state=state[:5])
+    options = {"batch": 8, "hidden": 4} if method == "gendice" else {"n_features": 5, "n_dual_features": 3}
+    given = {"method": method, "max_iter": 2, "options": options}
+    found = lg.solve(log, 0.9, policy=GaussianPolicy(lambda s: s[:, :2], 0.5), **given)
+    np.testing.assert_allclose(found.ratio(state, action), found.tau, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"state has shape \(2, 1\); give one row of 3 coordinates"):
+        found.ratio(state[:2, :1], action[:2])
+    with pytest.raises(ValueError, match=r"state has shape \(3,\)"):
+        found.ratio(state[0], action[0])
+    with pytest.raises(ValueError, match=r"action has shape \(2,\); give one row of 2 coordinates"):
+        found.ratio(state[:2], action[:2, 0])
+    with pytest.raises(ValueError, match="action has 3 rows but state has 2"):
+        found.ratio(state[:2], action[:3])
+    chain = lg.solve(lg.Transitions(state, next_state=state, initial_state=state[:5]), 0.9, **given)
+    with pytest.raises(ValueError, match="action is given, but the transitions have none"):
+        chain.ratio(state[:2], action[:2])
+
+
 def test_terminal_states_are_absorbed_or_restarted():
     rng = np.random.default_rng(3)
     # From 0 the chain stays or ends with even chances, at reward 1 a step: V = 1 / (1 - gamma / 2).
