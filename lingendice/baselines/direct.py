@@ -66,8 +66,6 @@ def continuous_estimate(
     threads: int | None = None,
 ) -> Estimate:
     """What ``make`` finds of one policy on one log."""
-    if transitions.reward is None:
-        raise ValueError("a value needs rewards; pass reward= to Transitions")
     seed, threads = require_whole("seed", seed), resolve_threads(threads)
     settings = Settings.read({"effort": effort, "restarts": restarts}, seed, threads)
     found = make(Evaluation(Preparation(transitions, require_gamma(gamma), terminal, settings), policy))

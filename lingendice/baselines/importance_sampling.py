@@ -77,7 +77,7 @@ class Paths(NamedTuple):
     ) -> Paths:  # fmt: skip
         """Transitions as they were logged, of episodes 0..n-1."""
         order = np.argsort(episode, kind="stable")
-        columns = [column[order] for column in (state, action, next_state, terminal, reward, episode)]
+        columns: list[Any] = [column[order] for column in (state, action, next_state, terminal, reward, episode)]
         first = np.searchsorted(columns[-1], np.arange(n_episodes))
         return cls(*columns, np.arange(episode.size) - first[columns[-1]], n_episodes)
 

@@ -72,8 +72,6 @@ def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     """The log as all policies share it."""
     _refuse_features(request)
     _refuse_objective(request)
-    if transitions.reward is None:
-        raise ValueError("values need rewards; pass reward= to Transitions, or method='gendice' for a ratio")
     settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
     return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
 
@@ -199,9 +197,8 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
     """
     if made[0] != "model" or "DR" not in made:
         return made[0], ""
-    reward = evaluation.samples.transitions.reward
-    assert reward is not None
-    scale, rollout = LARGEST_SPREAD * max(float(reward.std()), 1e-300), evaluation.rollout
+    scale = LARGEST_SPREAD * max(float(evaluation.samples.reward.std()), 1e-300)
+    rollout = evaluation.rollout
     doubts = []
     if not math.isfinite(rollout.value):
         doubts.append("it is not finite")
