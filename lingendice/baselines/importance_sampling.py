@@ -77,9 +77,10 @@ class Paths(NamedTuple):
     ) -> Paths:  # fmt: skip
         """Transitions as they were logged, of episodes 0..n-1."""
         order = np.argsort(episode, kind="stable")
-        columns: list[Any] = [column[order] for column in (state, action, next_state, terminal, reward, episode)]
-        first = np.searchsorted(columns[-1], np.arange(n_episodes))
-        return cls(*columns, np.arange(episode.size) - first[columns[-1]], n_episodes)
+        in_order = episode[order]
+        step = np.arange(order.size) - np.searchsorted(in_order, np.arange(n_episodes))[in_order]
+        columns = [column[order] for column in (state, action, next_state, terminal, reward)]
+        return cls._make([*columns, in_order, step, n_episodes])
 
     def counted(self, method: str, gamma: float, horizon: int | None) -> Paths:
         """The first steps of every episode; all of them without a horizon, where there is such a mean."""
