@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.samples import Singles
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_whole
 from lingendice.data.interrupts import check
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
@@ -45,6 +45,14 @@ class Fitting:
     rate: float = 3e-3
     weight_decay: float = 1e-5
     hidden: tuple[int, ...] = (64, 64)
+
+
+def read_widths(name: str, widths: Any) -> tuple[int, ...]:
+    """Check the widths of hidden layers; a number is one layer."""
+    found = tuple(require_whole(name, width, at_least=1) for width in np.atleast_1d(widths).tolist())
+    if not found:
+        raise ValueError(f"{name} must name at least one layer, e.g. (64, 64)")
+    return found
 
 
 class Perceptron:

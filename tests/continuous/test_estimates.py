@@ -223,6 +223,33 @@ def test_a_checkpoint_knows_episodes_and_sampled_policies(half_trained, tmp_path
         lg.solve(transitions, 0.9, policy=target(0.6), method="gendice", max_iter=4, options=options)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch": 32.5}, r"options\['batch'\] must be a whole number"),
+        ({"average": "half"}, r"options\['average'\] must be a number"),
+        ({"holdout": None}, r"options\['holdout'\] must be a number"),
+        ({"momentum": 1.0}, r"options\['momentum'\] must lie in \[0, 1\)"),
+        ({"decay": "no"}, r"options\['decay'\] must be True or False"),
+        ({"standardize": 0.5}, r"options\['standardize'\] must be True or False"),
+        ({"hidden": None}, r"options\['hidden'\] must be a whole number"),
+        ({"hidden": []}, "at least one layer"),
+    ],
+)
+def test_options_of_training_are_named(given, message):
+    log = lg.Transitions([0.0, 1.0], next_state=[1.0, 0.0])
+    with pytest.raises(ValueError, match=message):
+        lg.solve(log, method="gendice", max_iter=1, options=given)
+
+
+def test_whole_numbers_may_be_floats():
+    log = lg.Transitions(np.arange(20) % 7 / 3.0, next_state=np.arange(20) % 5 / 2.0)
+    options = {"batch": 16, "ensemble": 2, "report_every": 1, "hidden": (4,)}
+    plain = lg.solve(log, method="gendice", max_iter=2, options=options)
+    floats = {"batch": 16.0, "ensemble": 2.0, "report_every": None, "hidden": np.array([4.0])}
+    assert lg.solve(log, method="gendice", max_iter=2, options=floats).tau.tolist() == plain.tau.tolist()
+
+
 def _cut_back(path, transitions, options, steps):
     """Write a checkpoint of the first steps of the same plan, and go on from it."""
     from lingendice.continuous.learner import gendice, read_neural_options
