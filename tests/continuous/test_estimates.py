@@ -70,6 +70,25 @@ def test_linear_features_find_the_same_answers():
     np.testing.assert_allclose(solution.tau, exact.tau[transitions.state * 2 + transitions.action], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"features": lambda x: x}, r"features\[\d+, 0\] is -\S+, which is negative; tau = features @ w"),
+        ({"features": lambda x: np.full((len(x), 2), np.nan)}, r"features\[0, 0\] is nan"),
+        ({"features": lambda x: np.ones((3, 2))}, r"features must have one row per cell, shape \(60, d\)"),
+        ({"features": np.ones((60, 2))}, "features must be the name of a builder"),
+        ({"dual_features": lambda x: np.full(len(x), np.inf)}, r"dual_features\[0, 0\] is inf"),
+        ({"options": {"standardize": "no"}}, r"options\['standardize'\] must be True or False"),
+    ],
+)
+def test_features_are_checked(given, message):
+    """Negative ones made a ratio of the objective's other side, with overflows on the way."""
+    state = np.random.default_rng(10).normal(size=(60, 1))
+    log = lg.Transitions(state, next_state=0.5 * state)
+    with pytest.raises(ValueError, match=message):
+        lg.solve(log, method="linear", **given)
+
+
 @pytest.mark.parametrize("method", ["gendice", "linear"])
 def test_ratios_are_asked_for_as_they_were_logged(method):
     """One coordinate stood for all three, and a chain took actions without a word."""
