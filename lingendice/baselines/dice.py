@@ -82,17 +82,12 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     """Build the equation; nnz(counts) times the number of actions entries."""
     from scipy import sparse
 
-    gamma = require_gamma(gamma)
     operator = target_operator(counts, gamma, policy, initial)
     if operator.reward is None:
         raise ValueError("the data hold no rewards; pass reward= to Counts.from_transitions")
     seen = np.flatnonzero(operator.seen)
-    n_states, n_actions = operator.n_states, operator.n_cells // operator.n_states
-    policy_table = np.ones((n_states, 1)) if operator.policy is None else operator.policy
-    rows = np.repeat(np.arange(n_states), n_actions)
-    choose = sparse.csr_array(
-        (policy_table.ravel(), (rows, np.arange(operator.n_cells))), shape=(n_states, operator.n_cells)
-    )
+    policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+    state_of = seen // (operator.n_cells // operator.n_states)
     step = operator.rows.kernel()[seen]
     # Of the distributions that rows fall back to, only restarts after terminal states concern cells with
     # data.
@@ -100,7 +95,7 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     used = np.flatnonzero(back.any(axis=0))
     if used.size:
         step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.rows.distribution[used])
-    moves = (step @ choose)[:, seen]
+    moves = step[:, state_of] @ sparse.diags_array(policy[seen])
     flow = operator.flow(closed=False)
     p = flow.p[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
@@ -133,7 +128,8 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     from scipy.sparse.linalg import spsolve
 
     started = time.perf_counter()
-    if require_gamma(gamma) == 1.0:
+    gamma = require_gamma(gamma)
+    if gamma == 1.0:
         raise ValueError("dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
     system = stationarity(counts, policy, gamma, initial)
     tau = spsolve(system.matrix, system.right)
@@ -253,14 +249,17 @@ def neural_dual_dice(
     """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
     :func:`dual_dice` with networks, for gamma < 1 as there. tau = zeta, which may be negative. The same
-    networks, batches, optimizer and ``options`` as ``solve(..., method="gendice")``, at the same cost per
-    step.
+    networks, batches, optimizer and ``options`` (but ``output`` and ``base``) as ``solve(...,
+    method="gendice")``, at the same cost per step.
     """
     if require_gamma(gamma) == 1.0:
         raise ValueError(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
-    chosen = learner.read_neural_options({**(options or {}), "output": "identity"})
+    chosen = learner.read_neural_options({"output": "identity", **(options or {})})
+    if chosen.output != "identity" or chosen.base != "none":
+        name = "base" if chosen.output == "identity" else "output"
+        raise ValueError(f"options[{name!r}] is for solve(..., method='gendice'); leave it out")
     seed = require_whole("seed", seed)
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)

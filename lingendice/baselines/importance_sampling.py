@@ -457,6 +457,8 @@ def neural_importance_sampling(
     if behavior_log_density is None:
         note = "behavior cloned by a network"
         log_ratio = clone_log_ratio(transitions, policy, **{"seed": seed, **(clone_options or {})})
+    elif clone_options is not None:
+        raise ValueError("behavior_log_density is given, and nothing to clone: leave clone_options out")
     else:
         note = "behavior as given"
         given = numeric_array("behavior_log_density", behavior_log_density).astype(np.float64)

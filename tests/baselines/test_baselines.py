@@ -575,6 +575,13 @@ def test_cross_fitting_reads_labels(mdp):
         ("doubly_robust", {"tau": [1.0, np.nan, 1.0, 1.0]}, r"tau\[1\] is nan"),
         ("fitted_q", {"seed": 1.5}, "seed must be a whole"),
         ("neural_dual_dice", {"seed": -1}, "seed must be a whole"),
+        ("neural_dual_dice", {"options": {"output": "square"}}, r"options\['output'\] is for solve"),
+        ("neural_dual_dice", {"options": {"base": "cloned"}}, r"options\['base'\] is for solve"),
+        (
+            "neural_importance_sampling",
+            {"behavior_log_density": np.zeros(4), "clone_options": {"steps": 9}},
+            "leave clone_options out",
+        ),
     ],
 )
 def test_what_continuous_states_have_no_use_for_is_refused(method, given, message):
