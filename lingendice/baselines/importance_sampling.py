@@ -97,8 +97,7 @@ class Paths(NamedTuple):
     def distribution(self, share: Floats, counts: Counts) -> Floats:
         """Shares of logged steps, added up by cell."""
         cell = self.state * (counts.n_actions or 1) + self.action
-        distribution = np.bincount(cell, weights=share, minlength=counts.n_cells)
-        return distribution.astype(np.float64, copy=False)
+        return _sums(cell, share, counts.n_cells)
 
 
 def read_paths(counts: Counts, method: str) -> Paths:

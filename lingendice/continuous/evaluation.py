@@ -96,10 +96,6 @@ class Preparation:
         self._model: Dynamics | None = None
         self._clones: dict[Any, Floats] = {}
 
-    def samples(self, policy: Any) -> Samples:
-        """The log under a policy."""
-        return prepare(self.transitions, policy, self.gamma, self.terminal)
-
     def model(self, samples: Samples) -> Dynamics:
         """The dynamics, which do not depend on the policy that ``samples`` follow."""
         if self._model is None:
@@ -125,7 +121,7 @@ class Evaluation:
 
     def __init__(self, preparation: Preparation, policy: Any) -> None:
         self._log, self.settings = preparation, preparation.settings
-        self.samples = preparation.samples(policy)
+        self.samples = prepare(preparation.transitions, policy, preparation.gamma, preparation.terminal)
         self.seconds: dict[str, float] = {}
 
     @contextmanager

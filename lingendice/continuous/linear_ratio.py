@@ -172,7 +172,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     points = samples.logged[rows].astype(np.float64)
     if kind == "tile_coding":
         return tile_coding(points)
-    n, n_dual = int(options["n_features"]), int(options["n_dual_features"])
+    n, n_dual = options["n_features"], options["n_dual_features"]
     if kind == "random_fourier":
         return random_fourier(points, n_features=n_dual, seed=seed)
     scale = median_distance(points, rng)
@@ -209,7 +209,7 @@ def _expected(
 ) -> Floats:
     """Dual features at arrivals, averaged over the policy: exactly for discrete actions, else by samples."""
     rows = np.arange(len(arrivals.states))
-    repeats = int(options["action_samples"]) if samples.kind in ("gaussian", "sampled") else 1
+    repeats = options["action_samples"] if samples.kind in ("gaussian", "sampled") else 1
     total: Any = 0.0
     for _ in range(repeats):
         inputs, weights = expected_inputs(samples, arrivals, rows, rng)

@@ -84,14 +84,15 @@ def policy(name: str, alpha: float = 1.0, *, stage: str = "trained") -> Cartpole
         raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
     if stage not in ("trained", "early") or (stage == "early" and name == "cartpole"):
         raise ValueError(f'stage must be "trained", or "early" for Reacher and HalfCheetah, got {stage!r}')
+    stored, prefix = trained_arrays(name), "early_" if stage == "early" else ""
     if name == "cartpole":
-        stored = trained_arrays(name)
         low, high = _SHARE
         share = high if alpha == 1 else low + alpha * (high - low)
         return CartpolePolicy(stored["weights"], float(stored["bias"]), share)
     far, near = _DEVIATION[name]
     deviation = near if alpha == 1 else far + alpha * (near - far)
-    return GaussianPolicy(squashed_mean(name, stage), deviation, low=-1.0, high=1.0)
+    mean = SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])
+    return GaussianPolicy(mean, deviation, low=-1.0, high=1.0)
 
 
 def collect(
@@ -243,13 +244,6 @@ def trained_arrays(name: str) -> dict[str, NDArray[Any]]:
     path = files("lingendice.environments").joinpath("trained_policies").joinpath(f"{name}.npz")
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
-
-
-def squashed_mean(name: str, stage: str) -> SquashedMean:
-    """Mean action of the trained policy, or of an ``early`` one from the same run."""
-    stored = trained_arrays(name)
-    prefix = "early_" if stage == "early" else ""
-    return SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])
 
 
 # -- logs --------------------------------------------------------------------------------------------------

@@ -77,10 +77,9 @@ def _passenger_matrix() -> NDArray[np.float64]:
     mask = np.arange(16)
     matrix = np.ones((16, 16))
     for corner in range(4):
-        before, after = (mask >> corner) & 1, (mask >> corner) & 1
-        appear, leave = APPEAR[corner], LEAVE[corner]
+        waits, appear, leave = (mask >> corner) & 1, APPEAR[corner], LEAVE[corner]
         one_corner = np.array([[1 - appear, appear], [leave, 1 - leave]])
-        matrix *= one_corner[before[:, None], after[None, :]]
+        matrix *= one_corner[waits[:, None], waits[None, :]]
     return matrix
 
 
