@@ -12,7 +12,7 @@ H. Le, C. Voloshin, Y. Yue (2019). Batch policy learning under constraints. ICML
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,14 +105,11 @@ class Learner:
     ) -> None:
         self.net = Perceptron(steps.inputs.shape[1], 1, fitting, seed)
         self.steps, self.rows, self.gamma = steps, rows, gamma
+        self._buffers = self.net.buffers(steps.arrivals.shape[1] if steps.exact else 1)
         # It begins near 0, the mean of the log: the first 1 / (1 - gamma) sweeps need not go into a constant.
         self.slow = self.net.parameters.copy()
         # rho, the average reward as it is learnt, and the mean absolute error.
         self.state = np.array([float(steps.reward[rows].mean()) if gamma == 1.0 else 0.0, 0.0])
-
-    @cached_property
-    def _buffers(self) -> tuple[Singles, ...]:
-        return self.net.buffers(self.steps.arrivals.shape[1] if self.steps.exact else 1)
 
     def advance(self, steps: int) -> None:
         """Take some steps; safe to call from several threads, one after another."""

@@ -342,7 +342,7 @@ class Learner:
         seed: int,
     ) -> None:  # fmt: skip
         self.batches, self.network, self.objective, self.options = batches, network, objective, options
-        self.planned, self.seed = steps, seed
+        self.seed = seed
         rng = np.random.default_rng([seed, 1])
         self.tau_parameters = network.start(rng, _START[objective.output])
         self.f_parameters = network.start(rng, 0.0)
@@ -350,6 +350,21 @@ class Learner:
         self.moments = (aligned(2, network.size), aligned(2, network.size))
         self.state = np.zeros(5)
         self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._nets = Pair(network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+        groups = -(-options.batch // ratio_step.GROUP)
+        self._gradients = Gradients(
+            aligned(groups, network.size), aligned(groups, network.size), np.zeros(groups)
+        )
+        self._settings = Settings(options.batch, ratio_step.GROUP, ratio_step.TILE, network.code)
+        self._rates = Rates(
+            options.learning_rate,
+            options.dual_learning_rate or 3.0 * options.learning_rate,
+            options.clip,
+            float(steps),
+            steps * (1.0 - options.average) if options.average > 0 else math.inf,
+            float(options.decay),
+            options.momentum,
+        )
         self._works: list[Work] = []
         self._turn()
 
@@ -417,35 +432,6 @@ class Learner:
             following[again] = samples.draw(samples.starting, restarts[again], rng)
         starting = samples.draw(samples.starting, firsts, rng) if samples.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
-
-    @cached_property
-    def _settings(self) -> Settings:
-        return Settings(self.options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
-
-    @cached_property
-    def _nets(self) -> Pair:
-        return Pair(self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
-
-    @cached_property
-    def _rates(self) -> Rates:
-        options = self.options
-        average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
-        return Rates(
-            float(options.learning_rate),
-            float(options.dual_learning_rate or 3.0 * options.learning_rate),
-            float(options.clip),
-            float(self.planned),
-            float(average_from),
-            float(options.decay),
-            float(options.momentum),
-        )
-
-    @cached_property
-    def _gradients(self) -> Gradients:
-        groups = -(-self.options.batch // ratio_step.GROUP)
-        return Gradients(
-            aligned(groups, self.network.size), aligned(groups, self.network.size), np.zeros(groups)
-        )
 
     def _new_work(self) -> Work:
         """Scratch of one thread."""
