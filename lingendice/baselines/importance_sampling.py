@@ -222,14 +222,11 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
         found = Estimate(value, gamma, "naive average", note, effective_sample_size=counts.total)
         return baseline_solution(operator, distribution, found, started)
     paths = read_paths(counts, "naive_average at gamma < 1")
-    n = paths.n_episodes
-    earned = np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
-    span = _spans(paths, gamma, None)
-    value = float(earned.sum() / span.sum())
-    weight = gamma**paths.step / span.sum()
-    error = standard_error((earned - value * span) / span.sum())
-    found = Estimate(value, gamma, "naive average", note, error, n - 1, effective_size(weight))
-    distribution = paths.distribution(weight, counts)
+    logged = _Weights(gamma, None, paths, np.zeros(paths.step.size, np.longdouble))
+    value, influence, share = logged.by_trajectory(True)
+    error, size = standard_error(influence), effective_size(share)
+    found = Estimate(value, gamma, "naive average", note, error, influence.size - 1, size)
+    distribution = paths.distribution(share, counts)
     return baseline_solution(target_operator(counts, gamma), distribution, found, started)
 
 

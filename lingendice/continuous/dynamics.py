@@ -103,7 +103,6 @@ class Dynamics:
     low: Floats
     high: Floats
     """Between which paths are kept: where the log goes on from, or arrives without ending there."""
-    seed: int
     _policy_lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def raw(self, states: Floats) -> Floats:
@@ -259,7 +258,6 @@ def fit_dynamics(
         starts=starts,
         low=next_states.min(axis=0),
         high=next_states.max(axis=0),
-        seed=seed,
     )  # fmt: skip
 
 

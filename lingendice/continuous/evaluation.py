@@ -308,13 +308,8 @@ def robust_value(samples: Samples, tau: Floats, q: FittedQ, model: Dynamics | No
     following = np.where(samples.absorbed, 0.0, q.following)
     following = np.where(samples.restarted, again, following)
     if model is not None and model.inferred and model.ends is not None:
-        ends = np.empty(len(reward))
-        fold = folds(samples, len(model.members), model.seed)
-        for k in range(len(model.members)):
-            rows = np.flatnonzero(fold == k)
-            ends[rows] = model.predict(k, samples.logged[rows]).ends
         stays = np.where(model.ended < 0.5, following, q.stays)
-        following = (1.0 - ends) * stays + ends * again
+        following = (1.0 - q.ends) * stays + q.ends * again
     surprise = (scale * reward + gamma * following - q.q) / scale
     correction = float(np.mean(tau * surprise))
     influence = tau * (surprise - correction * samples.mass_weight)

@@ -139,6 +139,8 @@ class FittedQ:
     """(n,): V at the initial states, the mean over the networks; empty where they are unknown."""
     stays: Floats
     """(N,): V where a model expects the step to lead; ``following`` without a model."""
+    ends: Floats
+    """(N,): probability that a model gives to an end of the step; zeros without a model."""
     largest: float
     """Largest |Q| at the log, in units of the largest that rewards allow."""
 
@@ -223,7 +225,7 @@ def _read(
     rng: np.random.Generator, threads: int,
 ) -> FittedQ:  # fmt: skip
     """What the networks say of the log."""
-    q, following, stays = np.empty((3, len(samples.logged)))
+    q, following, stays, ends = np.zeros((4, len(samples.logged)))
     points, weight = _mean_inputs(samples, samples.following, rng)
     firsts = None if samples.starting is None else _mean_inputs(samples, samples.starting, rng)
     unit = Unit.of(samples)
@@ -234,7 +236,7 @@ def _read(
         following[rows] = unit.values(_expect(net, points[rows], weight[rows]))
         stays[rows] = following[rows]
         if model is not None:
-            states = model.predict(k, samples.logged[rows]).states
+            states, _, ends[rows] = model.predict(k, samples.logged[rows])
             inside = np.clip(states, model.low, model.high)
             stays[rows] = unit.values(net(model.act(inside, np.random.default_rng([k, 43])))[:, 0])
         return np.zeros(0) if firsts is None else unit.values(_expect(net, *firsts))
@@ -243,7 +245,7 @@ def _read(
     members = np.array([unit.center + unit.scale * float(one.state[0]) if samples.gamma == 1.0 else v.mean()
                         for one, v in zip(learners, begun, strict=True)])  # fmt: skip
     largest = float(np.abs(q).max() / (float(np.abs(samples.reward).max()) or 1.0))
-    return FittedQ(float(members.mean()), members, q, following, np.mean(begun, axis=0), stays, largest)
+    return FittedQ(float(members.mean()), members, q, following, np.mean(begun, axis=0), stays, ends, largest)
 
 
 def _mean_inputs(samples: Samples, arrivals: Arrivals, rng: np.random.Generator) -> tuple[Singles, Singles]:
