@@ -204,13 +204,16 @@ def best_dice(
             raise ValueError(f"{name} must be positive: without it the tabular saddle point need not exist")
     alpha_reward = require_number("alpha_reward", alpha_reward, at_least=-np.inf)
     system = stationarity(counts, policy, gamma, initial)
-    free = np.ones(system.seen.size, dtype=bool)
+    free, zeta = np.ones(system.seen.size, dtype=bool), np.zeros(system.seen.size)
+    earned = alpha_reward * system.p * system.reward
     settled = False
     for _ in range(MOST_EXCHANGES):
-        zeta, slope = _solve_free(system, free, alpha_zeta, alpha_nu, alpha_reward)
+        zeta[:] = 0.0
+        nu, zeta[free], multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
         size = 1e-12 * max(1.0, float(np.abs(zeta).max()))
-        leave = free & (zeta < -size)
-        enter = ~free & (slope > size)
+        # The objective's slope, per p, says which of the cells held at 0 have a ratio after all.
+        slope = alpha_reward * system.reward - multiplier * system.weight - (system.matrix.T @ nu) / system.p
+        leave, enter = free & (zeta < -size), ~free & (slope > size)
         if not nonnegative or not (leave.any() or enter.any()):
             settled = True
             break
@@ -220,18 +223,6 @@ def best_dice(
     if not settled:
         note += "; the active set did not settle: raise alpha_zeta, or pass nonnegative=False"
     return system.answer("BestDICE", zeta, note, started, settled)
-
-
-def _solve_free(
-    system: Stationarity, free: NDArray[np.bool_], alpha_zeta: float, alpha_nu: float, alpha_reward: float
-) -> tuple[Floats, Floats]:
-    """zeta with the cells outside ``free`` held at 0, and the slope of the objective (per p) everywhere."""
-    earned = alpha_reward * system.p * system.reward
-    nu, found, multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
-    zeta = np.zeros(system.seen.size)
-    zeta[free] = found
-    slope = alpha_reward * system.reward - multiplier * system.weight - (system.matrix.T @ nu) / system.p
-    return zeta, np.where(free, 0.0, slope)
 
 
 def neural_dual_dice(

@@ -158,9 +158,9 @@ class Training:
         limits = replace(self.controls, max_iter=None)
         with watch(limits) as monitor:
             while self.done < self.steps and not self._note(monitor):
-                self._advance(
-                    min(self._kernel_steps(), self.every - self.done % self.every, self.steps - self.done)
-                )
+                to_report = min(self.every - self.done % self.every, self.steps - self.done)
+                paced = 2 if math.isnan(self._pace) else int(KERNEL_SECONDS / max(self._pace, 1e-6))
+                self._advance(min(max(1, paced), to_report))
                 if not all(learner.is_finite for learner in self.learners):
                     for learner, held in zip(self.learners, self.finite, strict=True):
                         learner.restore(held)
@@ -168,11 +168,6 @@ class Training:
                 if self.done % self.every == 0 or self.done == self.steps:
                     self._report()
             return monitor.stopped if self.done < self.steps else None
-
-    def _kernel_steps(self) -> int:
-        if math.isnan(self._pace):
-            return 2
-        return max(1, int(KERNEL_SECONDS / max(self._pace, 1e-6)))
 
     def _advance(self, count: int) -> None:
         threads = self.controls.threads

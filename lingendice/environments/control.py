@@ -395,34 +395,19 @@ def simulate_mujoco(
         for i, policy in enumerate(policies):
             if not isinstance(policy, ContinuousPolicy):
                 raise ValueError(f"policy {i} is a {type(policy).__name__}; {name} needs a ContinuousPolicy")
-            rng = np.random.default_rng([seed, first + i])
-            _walk(environment, policy, RESTART[name], rng, state[i], action[i], reward[i], following[i])
+            rng = environment.np_random = np.random.default_rng([seed, first + i])
+            act = _actor(policy, n_coordinates, rng)
+            now, _ = environment.reset()
+            for t in range(n_steps):
+                state[i, t] = now
+                action[i, t] = act(state[i, t : t + 1])
+                now, reward[i, t], _, _, _ = environment.step(action[i, t])
+                if rng.random() < RESTART[name]:
+                    now, _ = environment.reset()
+                following[i, t] = now
     finally:
         environment.close()
     return ControlLog.from_trajectories(state, action, reward, following)
-
-
-def _walk(
-    environment: Any,
-    policy: ContinuousPolicy,
-    restart: float,
-    rng: np.random.Generator,
-    state: Floats,
-    action: Floats,
-    reward: Floats,
-    following: Floats,
-) -> None:
-    """Fill the arrays of one trajectory."""
-    environment.np_random = rng
-    act = _actor(policy, action.shape[1], rng)
-    now, _ = environment.reset()
-    for t in range(len(reward)):
-        state[t] = now
-        action[t] = act(state[t : t + 1])
-        now, reward[t], _, _, _ = environment.step(action[t])
-        if rng.random() < restart:
-            now, _ = environment.reset()
-        following[t] = now
 
 
 def _actor(
