@@ -439,12 +439,12 @@ def neural_importance_sampling(
     """Weigh rewards by target / behavior along each episode, the behavior cloned where it is not given.
 
     ``weighting="step"``: each reward by the product of ratios up to its step, normalized over the episodes
-    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
-    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
-    the logged steps, and beyond them for what has ended by then: see :func:`step_wise`. ``horizon`` counts
-    the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. O(N).
-    The standard error treats episodes as independent and the weights as known: it is short where few episodes
-    carry most of the weight.
+    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. Episodes end
+    with their ids, and at terminal and truncated rows. One that ended in a terminal state goes on with its
+    last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over the logged steps, and beyond
+    them for what has ended by then: see :func:`step_wise`. ``horizon`` counts the first H steps only; without
+    it gamma = 1 is refused where episodes end in terminal states. O(N). The standard error treats episodes as
+    independent and the weights as known: it is short where few episodes carry most of the weight.
     """
     gamma = require_gamma(gamma)
     horizon = require_horizon(horizon)
