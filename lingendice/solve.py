@@ -320,12 +320,12 @@ def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolutio
     """A model, FQE, networks or linear features over continuous states, for one policy or several."""
     require_transitions_terms(request)
     require_choice("method", request.method.name, CONTINUOUS_METHODS)
-    from lingendice.continuous.dispatch import compare_continuous, solve_continuous
+    from lingendice.continuous.dispatch import solve_continuous
 
     policy = request.problem.policy
     if not (holds_several(policy) or is_list_of_policies(policy)):
         with interruptible(request.on_interrupt) as work:
-            outcome = solve_continuous(data, request)
+            ((_, outcome),) = solve_continuous(data, request, {None: policy})
             work.solution = continuous_solution(outcome, request.limits)
         return work.solution
     named = policy if isinstance(policy, Mapping) else dict(enumerate(policy))
@@ -333,7 +333,7 @@ def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolutio
         raise ValueError("there is no policy to solve for: the collection is empty")
     solved: dict[Any, ContinuousSolution] = {}
     with interruptible(request.on_interrupt) as work:
-        for name, outcome in compare_continuous(data, request, named):
+        for name, outcome in solve_continuous(data, request, named):
             solved[name] = continuous_solution(outcome, request.limits)
             work.solution = Comparison(tuple(solved), tuple(solved.values()), request.method.seed)
     return work.solution

@@ -31,11 +31,11 @@ def ratio(z, output):
 
 def drawn(learner: Learner):
     """The rows of the learner's next batch, as the kernels draw them."""
-    samples, batch = learner.batches.samples, learner.options.batch
+    held, batch = learner.batches.rows, learner.options.batch
     rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
     ratio_step.draw_rows(
-        learner.seed, learner.step, batch, len(samples.logged), learner.batches.n_firsts,
-        learner.batches.flags, rows, firsts, restarts,
+        learner.seed, learner.step, batch, held.shape.n_rows, held.shape.n_firsts, held.flags, rows, firsts,
+        restarts,
     )  # fmt: skip
     return rows, firsts, restarts
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lingendice.continuous import learner
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
-from lingendice.data.checks import Floats, require_gamma, require_number
+from lingendice.data.checks import Floats, require_gamma, require_number, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import interruptible, read_on_interrupt
 from lingendice.data.transitions import Transitions
@@ -82,17 +82,12 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     """Build the equation; nnz(counts) times the number of actions entries."""
     from scipy import sparse
 
-    gamma = require_gamma(gamma)
     operator = target_operator(counts, gamma, policy, initial)
     if operator.reward is None:
         raise ValueError("the data hold no rewards; pass reward= to Counts.from_transitions")
     seen = np.flatnonzero(operator.seen)
-    n_states, n_actions = operator.n_states, operator.n_cells // operator.n_states
-    policy_table = np.ones((n_states, 1)) if operator.policy is None else operator.policy
-    rows = np.repeat(np.arange(n_states), n_actions)
-    choose = sparse.csr_array(
-        (policy_table.ravel(), (rows, np.arange(operator.n_cells))), shape=(n_states, operator.n_cells)
-    )
+    policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
+    state_of = seen // (operator.n_cells // operator.n_states)
     step = operator.rows.kernel()[seen]
     # Of the distributions that rows fall back to, only restarts after terminal states concern cells with
     # data.
@@ -100,7 +95,7 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     used = np.flatnonzero(back.any(axis=0))
     if used.size:
         step = step + sparse.csr_array(back[:, used]) @ sparse.csr_array(operator.rows.distribution[used])
-    moves = (step @ choose)[:, seen]
+    moves = step[:, state_of] @ sparse.diags_array(policy[seen])
     flow = operator.flow(closed=False)
     p = flow.p[seen]
     matrix = sparse.diags_array(p) - gamma * (moves.T @ sparse.diags_array(p))
@@ -142,7 +137,8 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     from scipy.sparse.linalg import spsolve
 
     started = time.perf_counter()
-    if require_gamma(gamma) == 1.0:
+    gamma = require_gamma(gamma)
+    if gamma == 1.0:
         raise ValueError("dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)")
     system = stationarity(counts, policy, gamma, initial)
     tau = spsolve(system.matrix, system.right)
@@ -233,14 +229,18 @@ def best_dice(
     for name, number in (("alpha_zeta", alpha_zeta), ("alpha_nu", alpha_nu)):
         if require_number(name, number) == 0.0:
             raise ValueError(f"{name} must be positive: without it the tabular saddle point need not exist")
+    alpha_reward = require_number("alpha_reward", alpha_reward, at_least=-np.inf)
     system = stationarity(counts, policy, gamma, initial)
-    free = np.ones(system.seen.size, dtype=bool)
+    free, zeta = np.ones(system.seen.size, dtype=bool), np.zeros(system.seen.size)
+    earned = alpha_reward * system.p * system.reward
     settled = False
     for _ in range(MOST_EXCHANGES):
-        zeta, slope = _solve_free(system, free, alpha_zeta, alpha_nu, alpha_reward)
+        zeta[:] = 0.0
+        nu, zeta[free], multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
         size = 1e-12 * max(1.0, float(np.abs(zeta).max()))
-        leave = free & (zeta < -size)
-        enter = ~free & (slope > size)
+        # The objective's slope, per p, says which of the cells held at 0 have a ratio after all.
+        slope = alpha_reward * system.reward - multiplier * system.weight - (system.matrix.T @ nu) / system.p
+        leave, enter = free & (zeta < -size), ~free & (slope > size)
         if not nonnegative or not (leave.any() or enter.any()):
             settled = True
             break
@@ -250,18 +250,6 @@ def best_dice(
     if not settled:
         note += "; the active set did not settle: raise alpha_zeta, or pass nonnegative=False"
     return system.answer("BestDICE", zeta, note, started, settled)
-
-
-def _solve_free(
-    system: Stationarity, free: NDArray[np.bool_], alpha_zeta: float, alpha_nu: float, alpha_reward: float
-) -> tuple[Floats, Floats]:
-    """zeta with the cells outside ``free`` held at 0, and the slope of the objective (per p) everywhere."""
-    earned = alpha_reward * system.p * system.reward
-    nu, found, multiplier = system.saddle(free, -alpha_nu, alpha_zeta, 1.0, 0.0, earned[free])
-    zeta = np.zeros(system.seen.size)
-    zeta[free] = found
-    slope = alpha_reward * system.reward - multiplier * system.weight - (system.matrix.T @ nu) / system.p
-    return zeta, np.where(free, 0.0, slope)
 
 
 def neural_dual_dice(
@@ -279,8 +267,8 @@ def neural_dual_dice(
     """min over nu, max over zeta of E zeta (nu - gamma nu') - E zeta^2 / 2 - (1 - gamma) E nu(x0).
 
     :func:`dual_dice` with networks, for gamma < 1 as there. tau = zeta, which may be negative. The same
-    networks, batches, optimizer and ``options`` as ``solve(..., method="gendice")``, at the same cost per
-    step.
+    networks, batches, optimizer and ``options`` (but ``output`` and ``base``) as ``solve(...,
+    method="gendice")``, at the same cost per step.
 
     Examples
     --------
@@ -298,7 +286,11 @@ def neural_dual_dice(
         raise ValueError(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
-    chosen = learner.read_neural_options({**(options or {}), "output": "identity"})
+    chosen = learner.read_neural_options({"output": "identity", **(options or {})})
+    if chosen.output != "identity" or chosen.base != "none":
+        name = "base" if chosen.output == "identity" else "output"
+        raise ValueError(f"options[{name!r}] is for solve(..., method='gendice'); leave it out")
+    seed = require_whole("seed", seed)
     samples = prepare(transitions, policy, gamma, terminal, chosen.standardize)
     controls = Controls.read(1e-10, max_iter, threads=threads, progress=progress)
     with interruptible(read_on_interrupt(options)) as work:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -17,15 +18,23 @@ from lingendice.baselines.importance_sampling import (
     Paths,
     effective_size,
     largest_by_step,
+    log_ratios,
     products,
     read_paths,
     running_logs,
     standard_error,
-    step_ratios,
 )
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
 from lingendice.continuous.outcome import Estimate as Found
-from lingendice.data.checks import numeric_array, require_gamma, require_length, require_number
+from lingendice.data.by_label import read_policy_table
+from lingendice.data.checks import (
+    numeric_array,
+    require_finite,
+    require_gamma,
+    require_length,
+    require_number,
+    require_whole,
+)
 from lingendice.data.counts import Counts
 from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.transitions import Transitions
@@ -57,9 +66,8 @@ def continuous_estimate(
     threads: int | None = None,
 ) -> Estimate:
     """What ``make`` finds of one policy on one log."""
-    if transitions.reward is None:
-        raise ValueError("a value needs rewards; pass reward= to Transitions")
-    settings = Settings.read({"effort": effort, "restarts": restarts}, seed, resolve_threads(threads))
+    seed, threads = require_whole("seed", seed), resolve_threads(threads)
+    settings = Settings.read({"effort": effort, "restarts": restarts}, seed, threads)
     found = make(Evaluation(Preparation(transitions, require_gamma(gamma), terminal, settings), policy))
     return Estimate(found.value, gamma, found.name, _NOTES[found.name], found.standard_error)
 
@@ -103,6 +111,7 @@ def model_based(
     0.51
     """
     if isinstance(counts, Transitions):
+        _refuse_for_transitions(smoothing=smoothing != 0.0)
         return continuous_estimate(counts, gamma, policy, lambda found: found.estimate("model"), **arguments)
     if isinstance(smoothing, str):
         if smoothing != "add-one":
@@ -111,6 +120,13 @@ def model_based(
     if policy is not None:
         arguments.setdefault("ratio", "state_action")
     return _exact(counts, gamma, policy=policy, smoothing=require_number("smoothing", smoothing), **arguments)
+
+
+def _refuse_for_transitions(**given: bool) -> None:
+    """Refuse what is for counts alone."""
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(f"{name} belongs to Counts; leave it out for Transitions")
 
 
 def _exact(counts: Counts, gamma: float, **arguments: Any) -> Solution:
@@ -226,6 +242,7 @@ def doubly_robust(
     0.51
     """
     if isinstance(counts, Transitions):
+        _refuse_for_transitions(behavior=behavior is not None, weighted=weighted, folds=folds != 1)
         return _of_transitions(counts, gamma, policy, q, tau, arguments)
     if arguments or q != "model" or not isinstance(tau, str) or tau != "auto":
         raise ValueError(f"{', '.join(arguments) or 'q and tau'} belong to Transitions; leave them out")
@@ -235,18 +252,18 @@ def doubly_robust(
         raise ValueError("doubly_robust needs gamma < 1; at gamma=1 use solve(...), which it would equal")
     paths = read_paths(counts, "doubly_robust")
     n = paths.n_episodes
-    if not 1 <= int(folds) <= n:
-        raise ValueError(f"folds must lie between 1 and the {n} episodes, got {folds!r}")
-    logs = running_logs(paths, step_ratios(counts, paths, policy, behavior))
+    folds = require_whole("folds", folds, at_least=1, at_most=n)
+    policy = read_policy_table("policy", policy, counts)
+    logs = running_logs(paths, log_ratios(counts, paths, policy, behavior))
     weight = products(logs, largest_by_step(paths, logs)[paths.step] if weighted else 0.0)
     if weighted:
         alive = np.bincount(paths.step).astype(float)
         mean = np.bincount(paths.step, weights=weight) / alive
         weight = np.divide(weight, mean[paths.step], out=np.zeros_like(weight), where=mean[paths.step] > 0)
-    fold = np.arange(n) * int(folds) // n
+    fold = np.arange(n) * folds // n
     model = model_based(counts, gamma, policy=policy)
     earned = np.zeros(n)
-    for number in range(int(folds)):
+    for number in range(folds):
         inside = fold[paths.episode] == number
         part = model
         if folds > 1:
@@ -275,12 +292,8 @@ def _of_transitions(
     if not isinstance(tau, str):
         tau = numeric_array("tau", tau).astype(np.float64)
         require_length("tau", tau, len(transitions))
-
-    def make(found: Evaluation) -> Found:
-        weighted = found.doubly_robust(q, tau)
-        error = None if np.isnan(weighted.standard_error) else weighted.standard_error
-        return Found("DR", weighted.value, error, 0.0)
-
+        require_finite("tau", tau)
+    make = partial(Evaluation.estimate, name="DR", q=q, tau=tau)
     return continuous_estimate(transitions, gamma, policy, make, **arguments)
 
 

@@ -24,6 +24,7 @@ from lingendice.data.checks import (
     require_policy,
 )
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import find_episodes
 from lingendice.data.rows import row_of_entry
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import average_reward, total_weight
@@ -77,16 +78,34 @@ class Paths(NamedTuple):
         """The row of every episode's last step."""
         return np.append(np.flatnonzero(self.step == 0)[1:], self.step.size) - 1
 
-    def first_steps(self, horizon: int) -> Paths:
-        """The first steps of every episode; what comes after them does not count."""
-        kept = self.step < horizon
-        return Paths._make([*(np.asarray(part)[kept] for part in self[:-1]), self.n_episodes])
+    @classmethod
+    def sort(
+        cls, state: Any, action: Any, next_state: Any, terminal: Any, reward: Floats,
+        episode: NDArray[np.int64], n_episodes: int,
+    ) -> Paths:  # fmt: skip
+        """Transitions as they were logged, of episodes 0..n-1."""
+        order = np.argsort(episode, kind="stable")
+        in_order = episode[order]
+        step = np.arange(order.size) - np.searchsorted(in_order, np.arange(n_episodes))[in_order]
+        columns = [column[order] for column in (state, action, next_state, terminal, reward)]
+        return cls._make([*columns, in_order, step, n_episodes])
+
+    def counted(self, method: str, gamma: float, horizon: int | None) -> Paths:
+        """The first steps of every episode; all of them without a horizon, where there is such a mean."""
+        if horizon is not None:
+            kept = self.step < horizon
+            return Paths._make([*(np.asarray(part)[kept] for part in self[:-1]), self.n_episodes])
+        if gamma == 1.0 and self.terminal.any():
+            raise ValueError(
+                f"{method} at gamma=1 averages over the logged steps, and here episodes end in terminal "
+                "states; pass horizon=, take gamma < 1, or solve(...), which restarts them"
+            )
+        return self
 
     def distribution(self, share: Floats, counts: Counts) -> Floats:
         """Shares of logged steps, added up by cell."""
         cell = self.state * (counts.n_actions or 1) + self.action
-        distribution = np.bincount(cell, weights=share, minlength=counts.n_cells)
-        return distribution.astype(np.float64, copy=False)
+        return _sums(cell, share, counts.n_cells)
 
 
 def read_paths(counts: Counts, method: str) -> Paths:
@@ -100,25 +119,25 @@ def read_paths(counts: Counts, method: str) -> Paths:
         raise ValueError(f"{method} needs logged rewards; pass reward= to Counts.from_transitions")
     if episodes.weight is not None:
         raise ValueError(f"{method} takes each transition once; leave weight= out")
-    order = np.argsort(episodes.episode, kind="stable")
-    entry, episode = episodes.entry[order], episodes.episode[order]
-    cell = row_of_entry(counts.indptr)[entry]
-    following = counts.indices[entry].astype(np.int64)
-    first = np.searchsorted(episode, np.arange(episodes.first_state.size))
-    return Paths(
-        state=cell // counts.n_actions,
-        action=cell % counts.n_actions,
-        next_state=following,
-        terminal=following == counts.n_states,
-        reward=episodes.reward[order],
-        episode=episode,
-        step=np.arange(episode.size) - first[episode],
-        n_episodes=episodes.first_state.size,
-    )
+    state, action = np.divmod(row_of_entry(counts.indptr)[episodes.entry], counts.n_actions)
+    following = counts.indices[episodes.entry].astype(np.int64)
+    ends, n_episodes = following == counts.n_states, episodes.first_state.size
+    return Paths.sort(state, action, following, ends, episodes.reward, episodes.episode, n_episodes)
 
 
-def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Floats:
-    """target / behavior of every logged action; the behavior is cloned where it is not given."""
+def _read_rows(transitions: Transitions) -> Paths:
+    """The episodes of a log, with every row as a cell of its own; flagged rows end them, too."""
+    if transitions.episode is None or transitions.reward is None:
+        raise ValueError("importance sampling needs whole episodes and rewards; pass episode= and reward=")
+    n, ends = len(transitions), transitions.terminal
+    runs = find_episodes(transitions.episode, ends, transitions.truncated, n)
+    assert runs is not None
+    rows, ends = np.arange(n), np.zeros(n, dtype=bool) if ends is None else ends
+    return Paths.sort(rows, rows, rows, ends, transitions.reward, runs.number, runs.start.size)
+
+
+def log_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> NDArray[np.longdouble]:
+    """log(target / behavior) of every logged action; the behavior is cloned where it is not given."""
     shape = (counts.n_states, counts.n_actions or 1)
     target = require_policy("policy", read_policy_table("policy", policy, counts), *shape)
     logged = clone_behavior(counts)
@@ -131,23 +150,23 @@ def step_ratios(counts: Counts, paths: Paths, policy: Any, behavior: Any) -> Flo
             f"behavior[{paths.state[row]}, {paths.action[row]}] is 0 but that action was logged; "
             "leave behavior out to clone it from the log"
         )
-    return target[paths.cell] / chance
+    with np.errstate(divide="ignore"):
+        return np.log((target[paths.cell] / chance).astype(np.longdouble))
 
 
 MOST_LOG_PRODUCT = 690.0
 """Products beyond e^690 are refused: sums of them would overflow."""
 
 
-def running_logs(paths: Paths, ratio: Floats) -> NDArray[np.longdouble]:
+def running_logs(paths: Paths, log_ratio: NDArray[Any]) -> NDArray[np.longdouble]:
     """Log of the product of the ratios of an episode up to and including each step.
 
     Products over a thousand steps overflow, or underflow all alike. Extended precision, where there is one,
     keeps the digits of their ratios to one another.
     """
-    with np.errstate(divide="ignore"):
-        logs = np.log(ratio.astype(np.longdouble))
+    logs = log_ratio.astype(np.longdouble)
     begin = np.flatnonzero(paths.step == 0)
-    for first, last in zip(begin, np.append(begin[1:], ratio.size), strict=True):
+    for first, last in zip(begin, np.append(begin[1:], logs.size), strict=True):
         logs[first:last] = np.cumsum(logs[first:last])
     return logs
 
@@ -219,14 +238,11 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
         found = Estimate(value, gamma, "naive average", note, effective_sample_size=counts.total)
         return baseline_solution(operator, distribution, found, started)
     paths = read_paths(counts, "naive_average at gamma < 1")
-    n = paths.n_episodes
-    earned = np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
-    span = _spans(paths, gamma, None)
-    value = float(earned.sum() / span.sum())
-    weight = gamma**paths.step / span.sum()
-    error = standard_error((earned - value * span) / span.sum())
-    found = Estimate(value, gamma, "naive average", note, error, n - 1, effective_size(weight))
-    distribution = paths.distribution(weight, counts)
+    logged = _Weights(gamma, None, paths, np.zeros(paths.step.size, np.longdouble))
+    value, influence, share = logged.by_trajectory(True)
+    error, size = standard_error(influence), effective_size(share)
+    found = Estimate(value, gamma, "naive average", note, error, influence.size - 1, size)
+    distribution = paths.distribution(share, counts)
     return baseline_solution(target_operator(counts, gamma), distribution, found, started)
 
 
@@ -262,18 +278,7 @@ def trajectory_wise(
     >>> round(lg.baselines.trajectory_wise(counts, 0.9, policy=policy).value, 2)
     0.49
     """
-    log = _Weighed.read("trajectory_wise", counts, gamma, policy, behavior, horizon)
-    gamma, paths, n = log.gamma, log.paths, log.paths.n_episodes
-    weight = log.final_weight if weighted else products(log.logs[paths.last])
-    earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
-    span = _spans(paths, gamma, horizon)
-    if weighted:
-        span = weight * span
-    whole = float(span.sum()) or math.nan
-    value = float(earned.sum()) / whole
-    influence = earned / whole - value * (span / whole)
-    share = gamma**paths.step * (weight / whole)[paths.episode]
-    return log.answer(f"trajectory-wise {'weighted ' * weighted}importance sampling", value, influence, share)
+    return _weigh("trajectory", counts, gamma, policy, behavior, weighted, horizon)
 
 
 def step_wise(
@@ -311,40 +316,7 @@ def step_wise(
     >>> round(lg.baselines.step_wise(counts, 0.9, policy=policy).value, 2)
     0.57
     """
-    log = _Weighed.read("step_wise", counts, gamma, policy, behavior, horizon)
-    gamma, paths = log.gamma, log.paths
-    n, logged, ends = paths.n_episodes, int(paths.step.max()) + 1, paths.terminal
-    counted_logs = log.logs if weighted else np.zeros_like(log.logs)
-    # Episodes that ended still stand in the denominator of every later step.
-    ended = np.full(logged + 1, -np.inf, np.longdouble)
-    np.logaddexp.at(ended, paths.step[ends] + 1, counted_logs[ends])
-    ended = np.logaddexp.accumulate(ended)
-    # Only the ratios of weights to one another count: those of a step are relative to the largest.
-    level = np.maximum(largest_by_step(paths, log.logs), ended[:-1]) if weighted else np.zeros(logged)
-    level[np.isneginf(level)] = 0.0
-    weight = products(log.logs, level[paths.step])
-    counted = weight if weighted else np.ones(paths.step.size)
-    below = _sums(paths.step, counted, logged) + products(ended[:-1], level)
-    earned = _sums(paths.step, weight * paths.reward, logged)
-    mean = np.divide(earned, below, out=np.zeros(logged), where=below > 0)
-    share = np.where(below > 0, gamma ** np.arange(logged), 0.0)
-    beyond = tail_weight(gamma, logged, horizon)
-    left = float(below[-1])
-    ended_share = float(products(ended[-1:], level[-1])[0]) / left if left > 0 else 0.0
-    whole = (float(share.sum()) + beyond * ended_share) or math.nan
-    value = float(share @ mean) / whole
-    scale = np.divide(share / whole, below, out=np.zeros(logged), where=below > 0)
-    centered = (
-        weight * (paths.reward - mean[paths.step]) if weighted else weight * paths.reward - mean[paths.step]
-    )
-    influence = _sums(paths.episode, scale[paths.step] * centered, n)
-    influence += _ended_influence(paths, counted_logs, scale * mean, level)
-    if beyond > 0.0 and left > 0.0:
-        at_end = ends | (paths.step == logged - 1)
-        moved = products(counted_logs[at_end], level[-1]) * (ends[at_end] - ended_share) / left
-        influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
-    name = f"step-wise {'weighted ' * weighted}importance sampling"
-    return log.answer(name, value, influence, scale[paths.step] * weight)
+    return _weigh("step", counts, gamma, policy, behavior, weighted, horizon)
 
 
 def per_decision(
@@ -372,53 +344,93 @@ def per_decision(
     return step_wise(counts, gamma, policy=policy, behavior=behavior, weighted=False, horizon=horizon)
 
 
-class _Weighed(NamedTuple):
-    """Logged steps up to a horizon, each with the log of the product of target / behavior up to it."""
+def _weigh(
+    weighting: str, counts: Counts, gamma: float, policy: Any, behavior: Any, weighted: bool,
+    horizon: int | None,
+) -> BaselineSolution:  # fmt: skip
+    """The value of counted episodes, and the distribution that their weights amount to."""
+    started, method = time.perf_counter(), f"{weighting}_wise"
+    gamma, horizon = require_gamma(gamma), require_horizon(horizon)
+    paths = read_paths(counts, method).counted(method, gamma, horizon)
+    logs = running_logs(paths, log_ratios(counts, paths, policy, behavior))
+    note = "behavior cloned from the log" if behavior is None else "behavior as given"
+    found, share = _Weights(gamma, horizon, paths, logs).estimate(weighting, weighted, note)
+    operator = target_operator(counts, gamma, policy)
+    return baseline_solution(operator, paths.distribution(share, counts), found, started)
 
-    counts: Counts
+
+class _Weights(NamedTuple):
+    """Steps that count, each with the log of the product of target / behavior up to it."""
+
     gamma: float
-    policy: Any
-    behavior: Any
     horizon: int | None
-    started: float
     paths: Paths
     logs: NDArray[np.longdouble]
 
-    @classmethod
-    def read(
-        cls, method: str, counts: Counts, gamma: float, policy: Any, behavior: Any, horizon: int | None
-    ) -> _Weighed:
-        started, gamma, paths = time.perf_counter(), require_gamma(gamma), read_paths(counts, method)
-        horizon = require_horizon(horizon)
-        if horizon is not None:
-            paths = paths.first_steps(horizon)
-        elif gamma == 1.0 and paths.terminal.any():
-            raise ValueError(f"{method}{_ENDLESS}")
-        logs = running_logs(paths, step_ratios(counts, paths, policy, behavior))
-        return cls(counts, gamma, policy, behavior, horizon, started, paths, logs)
-
     @property
-    def final_weight(self) -> Floats:
+    def final(self) -> Floats:
         """Products over whole episodes, relative to the largest."""
-        final = self.logs[self.paths.last]
-        return products(final, final.max())
+        logs = self.logs[self.paths.last]
+        return products(logs, logs.max())
 
-    def answer(self, method: str, value: float, influence: Floats, share: Floats) -> BaselineSolution:
-        """A value with the noise and the effective number of its episodes."""
-        note = "behavior cloned from the log" if self.behavior is None else "behavior as given"
+    def estimate(self, weighting: str, weighted: bool, note: str) -> tuple[Estimate, Floats]:
+        """A value with the noise and the effective number of its episodes; the share of each step in it."""
+        weigh = self.by_step if weighting == "step" else self.by_trajectory
+        value, influence, share = weigh(weighted)
         found = Estimate(
-            value, self.gamma, method, note, standard_error(influence), influence.size - 1,
-            effective_size(self.final_weight), "episodes",
+            value, self.gamma, f"{weighting}-wise {'weighted ' * weighted}importance sampling", note,
+            standard_error(influence), influence.size - 1, effective_size(self.final), "episodes",
             steps=counted_steps(self.gamma, self.horizon),
         )  # fmt: skip
-        operator = target_operator(self.counts, self.gamma, self.policy)
-        return baseline_solution(operator, self.paths.distribution(share, self.counts), found, self.started)
+        return found, share
 
+    def by_trajectory(self, weighted: bool) -> tuple[float, Floats, Floats]:
+        """The value, the influence of each episode and the share of each step: see ``trajectory_wise``."""
+        gamma, paths, n = self.gamma, self.paths, self.paths.n_episodes
+        weight = self.final if weighted else products(self.logs[paths.last])
+        earned = weight * np.bincount(paths.episode, weights=gamma**paths.step * paths.reward, minlength=n)
+        span = _spans(paths, gamma, self.horizon)
+        if weighted:
+            span = weight * span
+        whole = float(span.sum()) or math.nan
+        value = float(earned.sum()) / whole
+        influence = earned / whole - value * (span / whole)
+        return value, influence, gamma**paths.step * (weight / whole)[paths.episode]
 
-_ENDLESS = (
-    " at gamma=1 averages over the logged steps, and here episodes end in terminal states; pass horizon=, "
-    "take gamma < 1, or solve(...), which restarts them"
-)
+    def by_step(self, weighted: bool) -> tuple[float, Floats, Floats]:
+        """The same for weights up to each step: see ``step_wise``."""
+        gamma, paths = self.gamma, self.paths
+        n, logged, ends = paths.n_episodes, int(paths.step.max()) + 1, paths.terminal
+        counted_logs = self.logs if weighted else np.zeros_like(self.logs)
+        # Episodes that ended still stand in the denominator of every later step.
+        ended = np.full(logged + 1, -np.inf, np.longdouble)
+        np.logaddexp.at(ended, paths.step[ends] + 1, counted_logs[ends])
+        ended = np.logaddexp.accumulate(ended)
+        # Only the ratios of weights to one another count: those of a step are relative to the largest.
+        level = np.maximum(largest_by_step(paths, self.logs), ended[:-1]) if weighted else np.zeros(logged)
+        level[np.isneginf(level)] = 0.0
+        weight = products(self.logs, level[paths.step])
+        counted = weight if weighted else np.ones(paths.step.size)
+        below = _sums(paths.step, counted, logged) + products(ended[:-1], level)
+        earned = _sums(paths.step, weight * paths.reward, logged)
+        mean = np.divide(earned, below, out=np.zeros(logged), where=below > 0)
+        share = np.where(below > 0, gamma ** np.arange(logged), 0.0)
+        asked = counted_steps(gamma, self.horizon)
+        beyond = 0.0 if asked is None else max(asked - total_weight(gamma, logged), 0.0)
+        left = float(below[-1])
+        ended_share = float(products(ended[-1:], level[-1])[0]) / left if left > 0 else 0.0
+        whole = (float(share.sum()) + beyond * ended_share) or math.nan
+        value = float(share @ mean) / whole
+        scale = np.divide(share / whole, below, out=np.zeros(logged), where=below > 0)
+        average = mean[paths.step]
+        centered = weight * (paths.reward - average) if weighted else weight * paths.reward - average
+        influence = _sums(paths.episode, scale[paths.step] * centered, n)
+        influence += _ended_influence(paths, counted_logs, scale * mean, level)
+        if beyond > 0.0 and left > 0.0:
+            at_end = ends | (paths.step == logged - 1)
+            moved = products(counted_logs[at_end], level[-1]) * (ends[at_end] - ended_share) / left
+            influence -= value * beyond / whole * _sums(paths.episode[at_end], moved, n)
+        return value, influence, scale[paths.step] * weight
 
 
 def counted_steps(gamma: float, horizon: int | None) -> float | None:
@@ -426,12 +438,6 @@ def counted_steps(gamma: float, horizon: int | None) -> float | None:
     if horizon is not None:
         return total_weight(gamma, horizon)
     return None if gamma == 1.0 else 1.0 / (1.0 - gamma)
-
-
-def tail_weight(gamma: float, logged: int, horizon: int | None) -> float:
-    """Weight of the steps beyond those logged: 0 where nothing is asked of them."""
-    whole = counted_steps(gamma, horizon)
-    return 0.0 if whole is None else max(whole - total_weight(gamma, logged), 0.0)
 
 
 def _spans(paths: Paths, gamma: float, horizon: int | None) -> Floats:
@@ -476,12 +482,12 @@ def neural_importance_sampling(
     """Weigh rewards by target / behavior along each episode, the behavior cloned where it is not given.
 
     ``weighting="step"``: each reward by the product of ratios up to its step, normalized over the episodes
-    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. An episode
-    that ended goes on with its last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over
-    the logged steps, and beyond them for what has ended by then: see :func:`step_wise`. ``horizon`` counts
-    the first H steps only; without it gamma = 1 is refused where episodes end in terminal states. Takes
-    O(episodes x longest episode) memory; products are kept as logarithms. The standard error treats episodes
-    as independent and the weights as known: it is short where few episodes carry most of the weight.
+    that reach the step; ``"trajectory"``: each whole episode by the product over all its steps. Episodes end
+    with their ids, and at terminal and truncated rows. One that ended in a terminal state goes on with its
+    last weight and reward 0. The value is sum gamma^t mean_t / sum gamma^t over the logged steps, and beyond
+    them for what has ended by then: see :func:`step_wise`. ``horizon`` counts the first H steps only; without
+    it gamma = 1 is refused where episodes end in terminal states. O(N). The standard error treats episodes as
+    independent and the weights as known: it is short where few episodes carry most of the weight.
 
     Examples
     --------
@@ -500,67 +506,17 @@ def neural_importance_sampling(
     gamma = require_gamma(gamma)
     horizon = require_horizon(horizon)
     require_choice("weighting", weighting, ("step", "trajectory"))
-    if transitions.episode is None or transitions.reward is None:
-        raise ValueError("importance sampling needs whole episodes and rewards; pass episode= and reward=")
+    paths = _read_rows(transitions).counted("importance sampling", gamma, horizon)
     if behavior_log_density is None:
         note = "behavior cloned by a network"
         log_ratio = clone_log_ratio(transitions, policy, **{"seed": seed, **(clone_options or {})})
+    elif clone_options is not None:
+        raise ValueError("behavior_log_density is given, and nothing to clone: leave clone_options out")
     else:
         note = "behavior as given"
         given = numeric_array("behavior_log_density", behavior_log_density).astype(np.float64)
         require_length("behavior_log_density", given, len(transitions))
         require_finite("behavior_log_density", given)
         log_ratio = target_log_density(transitions, policy) - given
-    log_weight, reached, reward, ended = _by_step(transitions, log_ratio, gamma, horizon)
-    beyond = tail_weight(gamma, reward.shape[1], horizon)
-    share = gamma ** np.arange(reward.shape[1])
-    last = log_weight[np.arange(len(reached)), reached.shape[1] - 1 - np.argmax(reached[:, ::-1], axis=1)]
-    final = products(last, last.max())
-    if weighting == "trajectory":
-        weight = np.where(reached, final[:, None], 0.0)
-        later = beyond * ended * final
-        whole = float(weight.sum(axis=0) @ share + later.sum()) or math.nan
-        value = float((weight * reward).sum(axis=0) @ share / whole)
-        influence = ((weight * (reward - value)) @ share - value * later) / whole
-    else:
-        weight = products(log_weight, log_weight.max(axis=0))
-        total = weight.sum(axis=0)
-        weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
-        share = np.where(total > 0, share, 0.0)
-        mean = (weight * reward).sum(axis=0)
-        at_end = float(weight[:, -1] @ ended)
-        whole = (float(share.sum()) + beyond * at_end) or math.nan
-        value = float(share @ mean) / whole
-        moved = value * beyond * weight[:, -1] * (ended - at_end)
-        influence = ((weight * (reward - mean)) @ share - moved) / whole
-    name = f"{weighting}-wise weighted importance sampling"
-    error, size = standard_error(influence), effective_size(final)
-    return Estimate(value, gamma, name, note, error, influence.size - 1, size)
-
-
-def _by_step(
-    transitions: Transitions, log_ratio: Floats, gamma: float, horizon: int | None
-) -> tuple[Floats, NDArray[np.bool_], Floats, Floats]:
-    """Logs of the running products, which steps are reached and rewards, episodes by steps; who has ended.
-
-    -inf and 0 where an episode was cut off; the log of a product of 0 is -inf, too.
-    """
-    assert transitions.episode is not None
-    assert transitions.reward is not None
-    order = np.argsort(transitions.episode, kind="stable")
-    episode = transitions.episode[order]
-    n = int(episode.max()) + 1
-    step = np.arange(episode.size) - np.searchsorted(episode, np.arange(n))[episode]
-    counts = step < (step.size if horizon is None else horizon)
-    order, episode, step = order[counts], episode[counts], step[counts]
-    shape = (n, int(step.max()) + 1)
-    ratios, reward, known = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
-    ratios[episode, step], reward[episode, step] = log_ratio[order], transitions.reward[order]
-    known[episode, step] = True
-    ended = np.zeros(n)
-    if transitions.terminal is not None and transitions.terminal.any():
-        if gamma == 1.0 and horizon is None:
-            raise ValueError(f"importance sampling{_ENDLESS}")
-        ended[episode[transitions.terminal[order]]] = 1.0
-        known[ended > 0] = True
-    return np.where(known, np.cumsum(ratios, axis=1), -np.inf), known, reward, ended
+    logs = running_logs(paths, log_ratio[paths.state])
+    return _Weights(gamma, horizon, paths, logs).estimate(weighting, True, note)[0]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous.regression import Fitting, fit
+from lingendice.continuous.regression import Fitting, fit, read_widths
 from lingendice.continuous.samples import Samples, Scaling, prepare
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_positive, require_whole
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
 from lingendice.data.transitions import Transitions
 
@@ -52,11 +52,19 @@ def clone_log_density(
     >>> lg.baselines.clone_log_density(data, steps=10).shape
     (200,)
     """
-    inputs = prepare(_without_actions(transitions), None, 1.0).logged
-    fitting = Fitting(steps, batch, learning_rate, WEIGHT_DECAY, tuple(hidden))
     action = transitions.action
     if action is None:
         raise ValueError("cloning a behavior needs actions; pass action= to Transitions")
+    fitting = Fitting(
+        require_whole("steps", steps, at_least=1),
+        require_whole("batch", batch, at_least=1),
+        require_positive("learning_rate", learning_rate),
+        WEIGHT_DECAY,
+        read_widths("hidden", hidden),
+    )
+    seed = require_whole("seed", seed)
+    chain = Transitions(transitions.state, next_state=transitions.next_state, n_states=transitions.n_states)
+    inputs = prepare(chain, None, 1.0).logged
     if transitions.n_actions is not None:
         n = transitions.n_actions
         out = fit(inputs, np.eye(n)[action], fitting, seed, "softmax", n)(inputs).astype(np.float64)
@@ -66,26 +74,18 @@ def clone_log_density(
     scaling = Scaling.of(action)
     center, scale = scaling.shift, scaling.scale
     k = action.shape[1]
+    _, least, most = GaussianPolicy(lambda states: states, 1.0, low, high).scales(k)
     out = fit(inputs, (action - center) / scale, fitting, seed, "gaussian", 2 * k)(inputs).astype(np.float64)
-    bounds = [np.full(k, end) if given is None else np.broadcast_to(np.asarray(given, float), (k,))
-              for given, end in ((low, -np.inf), (high, np.inf))]  # fmt: skip
     std = np.maximum(np.exp(out[:, k:]), SMALLEST_STD) * scale
-    return normal_log_density(action, center + out[:, :k] * scale, std, bounds[0], bounds[1])
-
-
-def _without_actions(transitions: Transitions) -> Transitions:
-    return Transitions(transitions.state, next_state=transitions.next_state, n_states=transitions.n_states)
+    return normal_log_density(action, center + out[:, :k] * scale, std, least, most)
 
 
 def target_log_density(transitions: Transitions, policy: Any) -> Floats:
     target = transitions.read_policy(policy)
     if isinstance(target, DiscretePolicy):
         with np.errstate(divide="ignore"):
-            return np.log(
-                target.probabilities(transitions.state.copy())[
-                    np.arange(len(transitions)), transitions.action
-                ]
-            )
+            probabilities = target.probabilities(transitions.state.copy())
+            return np.log(probabilities[np.arange(len(transitions)), transitions.action])
     if not isinstance(target, ContinuousPolicy) or transitions.action is None:
         raise ValueError("a ratio of policies needs actions and a policy")
     return target.log_density(transitions.state.copy(), transitions.action.copy())
@@ -95,9 +95,8 @@ def clone_log_ratio(transitions: Transitions, policy: Any, **clone_options: Any)
     """log(target / clone) of every logged action; the clone has the bounds of a Gaussian target."""
     target = transitions.read_policy(policy)
     bounds = {"low": target.low, "high": target.high} if isinstance(target, GaussianPolicy) else {}
-    return target_log_density(transitions, policy) - clone_log_density(
-        transitions, **{**bounds, **clone_options}
-    )
+    behavior = clone_log_density(transitions, **{**bounds, **clone_options})
+    return target_log_density(transitions, target) - behavior
 
 
 # -- base of a ratio ----------------------------------------------------------------------------------------
@@ -122,9 +121,8 @@ def base_of(transitions: Transitions, log_ratio: Floats, gamma: float) -> Base:
     """Products of the ratios at a row and at the steps before it, times a distribution over steps.
 
     One ratio is a factor of tau itself. A product over the last h steps makes the state's distribution that
-    of h steps
-    under the target; h doubles while the weights keep an effective sample size of ``LEAST_EFFECTIVE``.
-    Without episodes h is 1 and all steps count alike.
+    of h steps under the target; h doubles while the weights keep an effective sample size of
+    ``LEAST_EFFECTIVE``. Without episodes h is 1 and all steps count alike.
     """
     log_ratio = np.clip(log_ratio, -_LARGEST_LOG, _LARGEST_LOG)
     n = len(log_ratio)
@@ -164,8 +162,7 @@ def _distribution_of_steps(transitions: Transitions, gamma: float, longest: int)
     """Weight of each step: (1 - gamma) gamma^t, and what comes after the log on a ramp toward its end.
 
     Late steps are nearer to the stationary distribution, and a ramp (unlike a cut) hardly disturbs the
-    balance along
-    an episode. Where episodes end by themselves the chain is renewed, and all steps count alike.
+    balance along an episode. Where episodes end by themselves the chain is renewed: all steps count alike.
     """
     steps = np.arange(longest)
     if transitions.terminal is not None and transitions.terminal.any():

@@ -12,7 +12,7 @@ import numpy as np
 from lingendice.continuous.clone import base_of, clone_log_ratio
 from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
 from lingendice.continuous.fitted_q import share_begun
-from lingendice.continuous.learner import NeuralOptions, gendice, read_neural_options
+from lingendice.continuous.learner import gendice, read_neural_options
 from lingendice.continuous.linear_ratio import solve_features
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
@@ -24,7 +24,7 @@ from lingendice.continuous.outcome import (
     Evidence,
     RatioOutcome,
 )
-from lingendice.continuous.samples import Samples, prepare
+from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
 from lingendice.data.transitions import Transitions
 from lingendice.solvers.control import watch
@@ -39,20 +39,27 @@ ESTIMATES = {
     "dr": ("DR", "model", "ratio", "naive"),
 }
 """What each method estimates, in order; the first is what it was asked for."""
-CLONE_STEPS = 1000
-"""Of the behavior, where the ratio has a cloned base."""
 LARGEST_Q = {True: 50.0, False: 1.05}
 """|Q| beyond which it explodes, in units of the largest reward: at gamma = 1, and below."""
 
 
-def solve_continuous(transitions: Transitions, request: Request) -> RatioOutcome:
-    """The value, or the ratio, by whichever estimator is asked for or serves."""
+def solve_continuous(
+    transitions: Transitions, request: Request, policies: Mapping[Any, Any]
+) -> Iterator[tuple[Any, RatioOutcome]]:
+    """The value, or the ratio, of one policy after another, by whichever estimator is asked for or serves.
+
+    The default and its parts share the model and the cloned behavior.
+    """
     method, reason = choose(transitions, request)
-    if method == "linear":
-        return solve_features(transitions, request, reason)
-    if method == "gendice":
-        return _run_gendice(transitions, request, read_neural_options(request.method.options), reason)
-    return evaluate(preparation_of(transitions, request), request, method, reason)
+    shared = preparation_of(transitions, request) if method in ESTIMATES else None
+    for name, policy in policies.items():
+        one = request._replace(problem=request.problem._replace(policy=policy))
+        if shared is not None:
+            yield name, evaluate(shared, one, method, reason)
+        elif method == "linear":
+            yield name, solve_features(transitions, one, reason)
+        else:
+            yield name, _run_gendice(transitions, one, reason)
 
 
 def choose(transitions: Transitions, request: Request) -> tuple[str, str]:
@@ -72,8 +79,6 @@ def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     """The log as all policies share it."""
     _refuse_features(request)
     _refuse_objective(request)
-    if transitions.reward is None:
-        raise ValueError("values need rewards; pass reward= to Transitions, or method='gendice' for a ratio")
     settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
     return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
 
@@ -97,20 +102,6 @@ def _refuse_objective(request: Request) -> None:
     for name, (is_given, instead) in asked.items():
         if is_given:
             raise ValueError(f"{name} does not apply to a model, FQE or DR; leave it out: {instead}")
-
-
-def compare_continuous(
-    transitions: Transitions, request: Request, policies: Mapping[Any, Any]
-) -> Iterator[tuple[Any, RatioOutcome]]:
-    """One policy after another; the default and its parts share the model and the cloned behavior."""
-    method, reason = choose(transitions, request)
-    shared = preparation_of(transitions, request) if method in ESTIMATES else None
-    for name, policy in policies.items():
-        one = request._replace(problem=request.problem._replace(policy=policy))
-        outcome = (
-            solve_continuous(transitions, one) if shared is None else evaluate(shared, one, method, reason)
-        )
-        yield name, outcome
 
 
 def evaluate(preparation: Preparation, request: Request, method: str, reason: str) -> RatioOutcome:
@@ -199,9 +190,8 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
     """
     if made[0] != "model" or "DR" not in made:
         return made[0], ""
-    reward = evaluation.samples.transitions.reward
-    assert reward is not None
-    scale, rollout = LARGEST_SPREAD * max(float(reward.std()), 1e-300), evaluation.rollout
+    scale = LARGEST_SPREAD * max(float(evaluation.samples.reward.std()), 1e-300)
+    rollout = evaluation.rollout
     doubts = []
     if not math.isfinite(rollout.value):
         doubts.append("it is not finite")
@@ -216,24 +206,15 @@ def _headline(evaluation: Evaluation, made: list[str]) -> tuple[str, str]:
     return "model", ""
 
 
-def _run_gendice(
-    transitions: Transitions, request: Request, options: NeuralOptions, reason: str
-) -> RatioOutcome:
+def _run_gendice(transitions: Transitions, request: Request, reason: str) -> RatioOutcome:
     _refuse_features(request)
-    given, gamma = request.objective, request.problem.gamma
+    options, seed = read_neural_options(request.method.options), request.method.seed
+    given, asked, gamma = request.objective, request.problem, request.problem.gamma
     objective = gendice(gamma, given.divergence, options.output, given.penalty, request.ridge, given.bound)
-    asked = request.problem
     samples = prepare(transitions, asked.policy, gamma, asked.terminal, options.standardize)
     if options.base == "cloned":
-        samples, window = _with_base(samples, request, options)
+        log_ratio = clone_log_ratio(transitions, samples.policy, hidden=options.hidden, seed=seed)
+        base, window = base_of(transitions, log_ratio, gamma)
+        samples = replace(samples, base=base)
         reason = f"{reason}; base of up to {window} cloned ratio{'s' * (window > 1)} a row"
-    return train(samples, objective, options, request.limits, request.method.seed, reason=reason)
-
-
-def _with_base(samples: Samples, request: Request, options: NeuralOptions) -> tuple[Samples, int]:
-    log_ratio = clone_log_ratio(
-        samples.transitions, request.problem.policy, steps=CLONE_STEPS, hidden=options.hidden,
-        seed=request.method.seed,
-    )  # fmt: skip
-    base = base_of(samples.transitions, log_ratio, request.problem.gamma)
-    return replace(samples, base=base.weight), base.window
+    return train(samples, objective, options, request.limits, seed, reason=reason)

@@ -103,14 +103,7 @@ class Dynamics:
     low: Floats
     high: Floats
     """Between which paths are kept: where the log goes on from, or arrives without ending there."""
-    seed: int
     _policy_lock: Any = field(default_factory=threading.Lock, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: held for name, held in vars(self).items() if name != "_policy_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _policy_lock=threading.Lock())
 
     def raw(self, states: Floats) -> Floats:
         """States as the user gave them."""
@@ -206,12 +199,12 @@ def fit_dynamics(
     transitions, scaling = samples.transitions, samples.state_scaling
     here = scaling(transitions.state)
     change = scaling(transitions.next_state) - here
-    flagged = transitions.terminal is not None
+    flags = None if transitions.terminal is None else transitions.terminal.astype(np.float64)
     beginnings = _Beginnings.read(samples, restarts)
     ended = np.zeros(len(here)) if beginnings is None else _first_guess(samples, change, beginnings)
-    if transitions.terminal is not None and not transitions.terminal.all():
+    if flags is not None and not flags.all():
         # What happens at an end is kept apart from steps: some logs hold a filler in place of its next state.
-        ended = transitions.terminal.astype(np.float64)
+        ended = flags
     reward = np.zeros(len(here)) if transitions.reward is None else transitions.reward
     weight = 1.0 - ended
     scale = np.maximum(np.sqrt(np.average(change**2, axis=0, weights=weight + 1e-9)), _LEAST_CHANGE)
@@ -240,9 +233,8 @@ def fit_dynamics(
     predicted = np.stack(run_all([partial(one.net, samples.logged) for one in learners], threads))
     unseen = targets - predicted[fold, np.arange(len(here))]
     stays = ended < 0.5
-    if flagged:
-        assert transitions.terminal is not None
-        ended = transitions.terminal.astype(np.float64)
+    if flags is not None:
+        ended = flags
     mean = predicted.mean(axis=0).astype(np.float64)
     expected = here + mean[:, :-1] * scale
     ends = fit_end_probability(expected, ended, folds(samples, 3, seed + 1))
@@ -260,13 +252,12 @@ def fit_dynamics(
         errors=_noise_of(unseen[stays, :-1], predicted[:, stays, :-1], np.random.default_rng([seed, 31])),
         ended=ended,
         inferred=beginnings is not None,
-        absorbing=flagged and bool(samples.absorbed.any()),
+        absorbing=bool(samples.absorbed.any()),
         ends=ends,
         ending_reward=float(ended @ off / ended.sum()) if ended.sum() > 0.5 else 0.0,
         starts=starts,
         low=next_states.min(axis=0),
         high=next_states.max(axis=0),
-        seed=seed,
     )  # fmt: skip
 
 
@@ -397,29 +388,20 @@ def roll_out(model: Dynamics, gamma: float, paths: int, seed: int, threads: int)
     """
     n = len(model.members)
     sizes = (paths // 2, paths - paths // 2)
-    found = run_all(
-        [partial(_follow, model, gamma, n * size, _VISITS / 2, [seed, 5, k]) for k, size in enumerate(sizes)],
-        threads,
-    )
-    earned = np.concatenate([one.earned.reshape(n, -1) for one in found], axis=1)
-    members = earned.mean(axis=1)
+    tasks = [partial(_follow, model, gamma, n * size, [seed, 5, k]) for k, size in enumerate(sizes)]
+    earned, clipped, visited = zip(*run_all(tasks, threads), strict=True)
+    values = np.concatenate([part.reshape(n, -1) for part in earned], axis=1)
+    members = values.mean(axis=1)
     return Rollout(
-        float(members.mean()),
-        members,
-        earned.ravel(),
-        float(np.mean([one.clipped for one in found])),
-        np.concatenate([one.visited for one in found]),
+        float(members.mean()), members, values.ravel(), float(np.mean(clipped)), np.concatenate(visited)
     )
 
 
-class _Block(NamedTuple):
-    earned: Floats
-    clipped: float
-    visited: NDArray[np.float32]
+def _follow(model: Dynamics, gamma: float, n: int, seed: list[int]) -> tuple[Floats, float, Singles]:
+    """What ``n`` paths earn, the share of them that is clipped, and inputs on their way.
 
-
-def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int]) -> _Block:
-    """``n`` paths, in equal shares by each member: the policy is asked here, all else is one kernel."""
+    Members have equal shares of the paths. The policy is asked here, all else is one kernel.
+    """
     rng = np.random.default_rng(seed)
     simulation, paths = _simulation(model), _begin(model, n, rng)
     restarts = not model.absorbing and model.ends is not None
@@ -435,7 +417,7 @@ def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int
             rng.random(out=end_draws)
         n_visited, n_restarted, left, here = simulators.simulate_step(
             simulation, paths, actions, action_draws, visit_draws, error_draws, end_draws,
-            (share, visits / n, model.absorbing),
+            (share, _VISITS / 2 / n, model.absorbing),
         )  # fmt: skip
         clipped, lived = clipped + left, lived + here
         visited.append(paths.inputs[paths.visited[:n_visited]])
@@ -443,16 +425,14 @@ def _follow(model: Dynamics, gamma: float, n: int, visits: float, seed: list[int
             again = paths.restarted[:n_restarted]
             paths.states[again] = model.fresh(n_restarted, rng)
             paths.raw[again] = model.raw(paths.states[again])
-    return _Block(paths.earned, clipped / lived, np.concatenate(visited))
+    return paths.earned, clipped / lived, np.concatenate(visited)
 
 
 def _simulation(model: Dynamics) -> simulators.Simulation:
     samples, ends = model.samples, model.ends
     constant, linear, quadratic = np.empty(0), np.empty(0), np.empty((0, 0))
     if ends is not None:
-        constant = np.array([ends.constant])
-        if ends.linear.any() or ends.quadratic.any():
-            linear, quadratic = ends.linear, ends.quadratic
+        constant, linear, quadratic = np.array([ends.constant]), ends.linear, ends.quadratic
     return simulators.Simulation(
         parameters=np.stack([net.parameters for net in model.members]),
         layout=model.members[0].layout,

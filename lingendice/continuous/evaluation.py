@@ -83,6 +83,10 @@ class Preparation:
     """One log, prepared once for all policies: the model of the dynamics and the cloned behavior."""
 
     def __init__(self, transitions: Transitions, gamma: float, terminal: str, settings: Settings) -> None:
+        if transitions.reward is None:
+            raise ValueError(
+                "a value needs rewards; pass reward= to Transitions, or method='gendice' for a ratio"
+            )
         if transitions.n_states is not None:
             raise ValueError(
                 "a model of the dynamics is for states that are vectors; count integer states by "
@@ -91,10 +95,6 @@ class Preparation:
         self.transitions, self.gamma, self.terminal, self.settings = transitions, gamma, terminal, settings
         self._model: Dynamics | None = None
         self._clones: dict[Any, Floats] = {}
-
-    def samples(self, policy: Any) -> Samples:
-        """The log under a policy."""
-        return prepare(self.transitions, policy, self.gamma, self.terminal)
 
     def model(self, samples: Samples) -> Dynamics:
         """The dynamics, which do not depend on the policy that ``samples`` follow."""
@@ -107,7 +107,7 @@ class Preparation:
 
     def behavior(self, low: Any, high: Any) -> Floats:
         """Log density of the logged actions under the cloned behavior, clipped to these bounds."""
-        key = (str(low), str(high))
+        key = tuple(repr(np.asarray(end).tolist()) for end in (low, high))
         if key not in self._clones:
             steps, seed = self.settings.effort.clone_steps, self.settings.seed
             self._clones[key] = clone_log_density(
@@ -121,8 +121,7 @@ class Evaluation:
 
     def __init__(self, preparation: Preparation, policy: Any) -> None:
         self._log, self.settings = preparation, preparation.settings
-        self.samples = preparation.samples(policy)
-        self._policy = policy
+        self.samples = prepare(preparation.transitions, policy, preparation.gamma, preparation.terminal)
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -168,7 +167,7 @@ class Evaluation:
         if not policy.has_density:
             return None
         with self._timed("clone"):
-            return target_log_density(self._log.transitions, self._policy) - self._log.behavior(*bounds)
+            return target_log_density(self._log.transitions, policy) - self._log.behavior(*bounds)
 
     @cached_property
     def tau_of_model(self) -> Floats:
@@ -215,8 +214,8 @@ class Evaluation:
             weight[order] = samples.gamma ** (np.arange(len(order)) - starts[episode[order]])
         return weighted_value(samples, weight)
 
-    def estimate(self, name: str) -> Estimate:
-        """One line of the table."""
+    def estimate(self, name: str, **choice: Any) -> Estimate:
+        """One line of the table; ``choice`` is that of the doubly robust value."""
         if name in ("model", "FQE"):
             found = self.rollout if name == "model" else self.q_of_log
             error = float(found.members.std(ddof=1)) if len(found.members) > 1 else None
@@ -226,7 +225,7 @@ class Evaluation:
         elif name == "ratio":
             weighted = weighted_value(self.samples, self.tau_of_model)
         else:
-            weighted = self.doubly_robust()
+            weighted = self.doubly_robust(**choice)
         error = None if math.isnan(weighted.standard_error) else weighted.standard_error
         return Estimate(name, weighted.value, error, self._cost(name))
 
@@ -239,16 +238,18 @@ class Evaluation:
 
 
 def ratio_of_model(
-    samples: Samples, visited: Singles, log_ratio: Floats | None, seed: int, threads: int,
-    fitting: Fitting = ODDS,
-) -> Floats:  # fmt: skip
+    samples: Samples, visited: Singles, log_ratio: Floats | None, seed: int, threads: int, fitting: Fitting
+) -> Floats:
     """tau = (target / cloned behavior) x odds of a simulated state against a logged one.
 
     The odds are those of a logistic network, each row by one that its episode did not train. Without
-    densities of the policies (``log_ratio`` None) the network sees states and actions together.
+    densities of the policies (``log_ratio`` None) the network sees states and actions together. nan where all
+    paths ended before a state was drawn.
     """
     d = samples.n_inputs if log_ratio is None else samples.n_states_in
     n, m = len(samples.logged), len(visited)
+    if m == 0:
+        return np.full(n, math.nan)
     inputs = np.ascontiguousarray(np.concatenate([samples.logged[:, :d], visited[:, :d]]))
     simulated = np.concatenate([np.zeros(n), np.ones(m)]).astype(np.float32)
     weight = np.where(simulated > 0, (n + m) / (2.0 * m), (n + m) / (2.0 * n)).astype(np.float32)
@@ -294,37 +295,27 @@ class Weighted(NamedTuple):
 
 def weighted_value(samples: Samples, tau: Floats) -> Weighted:
     """E_p[tau r], self-normalized."""
-    reward = samples.transitions.reward
-    assert reward is not None
-    tau = normalized(samples, tau)
+    reward, tau = samples.reward, normalized(samples, tau)
     value = float(np.mean(tau * reward))
     return _clustered(samples, value, tau * (reward - value * samples.mass_weight), None)
 
 
 def robust_value(samples: Samples, tau: Floats, q: FittedQ, model: Dynamics | None = None) -> Weighted:
     """The doubly robust value; where restarts were inferred each is replaced by its probability."""
-    gamma, reward = samples.gamma, samples.transitions.reward
-    assert reward is not None
-    tau = normalized(samples, tau)
+    gamma, reward, tau = samples.gamma, samples.reward, normalized(samples, tau)
     scale = 1.0 - gamma if gamma < 1.0 else 1.0
     again = float(q.first.mean()) if q.first.size else 0.0
     following = np.where(samples.absorbed, 0.0, q.following)
     following = np.where(samples.restarted, again, following)
     if model is not None and model.inferred and model.ends is not None:
-        ends = np.empty(len(reward))
-        fold = folds(samples, len(model.members), model.seed)
-        for k in range(len(model.members)):
-            rows = np.flatnonzero(fold == k)
-            ends[rows] = model.predict(k, samples.logged[rows]).ends
         stays = np.where(model.ended < 0.5, following, q.stays)
-        following = (1.0 - ends) * stays + ends * again
+        following = (1.0 - q.ends) * stays + q.ends * again
     surprise = (scale * reward + gamma * following - q.q) / scale
+    correction = float(np.mean(tau * surprise))
+    influence = tau * (surprise - correction * samples.mass_weight)
     if gamma < 1.0:
-        correction = float(np.mean(tau * surprise))
-        value = again + correction
-        return _clustered(samples, value, tau * (surprise - correction * samples.mass_weight), q.first)
-    value = float(np.mean(tau * surprise))
-    return _clustered(samples, value, tau * (surprise - value * samples.mass_weight), None)
+        return _clustered(samples, again + correction, influence, q.first)
+    return _clustered(samples, correction, influence, None)
 
 
 def _clustered(samples: Samples, value: float, influence: Floats, first: Floats | None) -> Weighted:

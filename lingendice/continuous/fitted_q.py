@@ -12,7 +12,7 @@ H. Le, C. Voloshin, Y. Yue (2019). Batch policy learning under constraints. ICML
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,9 +56,7 @@ class Unit(NamedTuple):
 
         Where episodes are absorbed the mean is what an end costs: a scale, where rewards hardly differ.
         """
-        reward = samples.transitions.reward
-        if reward is None:
-            raise ValueError("fitted Q evaluation needs rewards; pass reward= to Transitions")
+        reward = samples.reward
         center, scale = float(reward.mean()), spread_of(reward)
         return cls(center, max(scale, abs(center)) if samples.absorbed.any() else scale, samples.gamma)
 
@@ -80,10 +78,6 @@ class Unit(NamedTuple):
         """Values of what networks say."""
         shift = self.center if self.gamma < 1.0 else 0.0
         return shift + self.scale * np.asarray(learned, dtype=np.float64)
-
-    def average(self, rho: float) -> float:
-        """The average reward, at gamma = 1."""
-        return self.center + self.scale * rho
 
 
 class Steps(NamedTuple):
@@ -111,13 +105,11 @@ class Learner:
     ) -> None:
         self.net = Perceptron(steps.inputs.shape[1], 1, fitting, seed)
         self.steps, self.rows, self.gamma = steps, rows, gamma
+        self._buffers = self.net.buffers(steps.arrivals.shape[1] if steps.exact else 1)
         # It begins near 0, the mean of the log: the first 1 / (1 - gamma) sweeps need not go into a constant.
         self.slow = self.net.parameters.copy()
+        # rho, the average reward as it is learnt, and the mean absolute error.
         self.state = np.array([float(steps.reward[rows].mean()) if gamma == 1.0 else 0.0, 0.0])
-
-    @cached_property
-    def _buffers(self) -> tuple[Singles, ...]:
-        return self.net.buffers(self.steps.arrivals.shape[1] if self.steps.exact else 1)
 
     def advance(self, steps: int) -> None:
         """Take some steps; safe to call from several threads, one after another."""
@@ -130,11 +122,6 @@ class Learner:
                 (net.seed, net.done), steps, self._buffers, self.state,
             )  # fmt: skip
             net.done += steps
-
-    @property
-    def rho(self) -> float:
-        """The average reward, at gamma = 1."""
-        return float(self.state[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +139,8 @@ class FittedQ:
     """(n,): V at the initial states, the mean over the networks; empty where they are unknown."""
     stays: Floats
     """(N,): V where a model expects the step to lead; ``following`` without a model."""
+    ends: Floats
+    """(N,): probability that a model gives to an end of the step; zeros without a model."""
     largest: float
     """Largest |Q| at the log, in units of the largest that rewards allow."""
 
@@ -168,11 +157,10 @@ def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FIT
         arrivals[again], weight[again] = branches(samples, samples.starting, firsts, rng)
     weight = weight * np.float32(samples.gamma)
     weight[samples.absorbed] = 0.0
-    unit, reward = Unit.of(samples), samples.transitions.reward
-    assert reward is not None
+    unit = Unit.of(samples)
     steps = Steps(
-        samples.logged, unit.rewards(reward, samples.absorbed), arrivals, weight,
-        samples.kind not in ("sampled", "gaussian"), unit.limits(reward),
+        samples.logged, unit.rewards(samples.reward, samples.absorbed), arrivals, weight,
+        samples.kind not in ("sampled", "gaussian"), unit.limits(samples.reward),
     )  # fmt: skip
     fold = folds(samples, FOLDS, seed)
     learners = [
@@ -237,46 +225,34 @@ def _read(
     rng: np.random.Generator, threads: int,
 ) -> FittedQ:  # fmt: skip
     """What the networks say of the log."""
-    n = len(samples.logged)
-    q, following, stays = np.empty(n), np.empty(n), np.empty(n)
-    starting = samples.starting
-    first = np.zeros(0 if starting is None else len(starting.states))
-    following_inputs = _mean_inputs(samples, samples.following, np.arange(n), rng)
-    first_inputs = None if starting is None else _mean_inputs(samples, starting, np.arange(len(first)), rng)
-
+    q, following, stays, ends = np.zeros((4, len(samples.logged)))
+    points, weight = _mean_inputs(samples, samples.following, rng)
+    firsts = None if samples.starting is None else _mean_inputs(samples, samples.starting, rng)
     unit = Unit.of(samples)
 
     def read(k: int) -> Floats:
         net, rows = learners[k].net, np.flatnonzero(fold == k)
         q[rows] = unit.values(net(samples.logged[rows])[:, 0])
-        following[rows] = unit.values(_expect(net, following_inputs, rows))
+        following[rows] = unit.values(_expect(net, points[rows], weight[rows]))
         stays[rows] = following[rows]
         if model is not None:
-            states = model.predict(k, samples.logged[rows]).states
+            states, _, ends[rows] = model.predict(k, samples.logged[rows])
             inside = np.clip(states, model.low, model.high)
             stays[rows] = unit.values(net(model.act(inside, np.random.default_rng([k, 43])))[:, 0])
-        if first_inputs is None:
-            return np.zeros(0)
-        return unit.values(_expect(net, first_inputs, np.arange(len(first))))
+        return np.zeros(0) if firsts is None else unit.values(_expect(net, *firsts))
 
-    firsts = run_all([partial(read, k) for k in range(len(learners))], threads)
-    if first.size:
-        first = np.mean(firsts, axis=0)
-    members = np.array([unit.average(one.rho) if samples.gamma == 1.0 else float(v.mean())
-                        for one, v in zip(learners, firsts, strict=True)])  # fmt: skip
-    assert samples.transitions.reward is not None
-    bound = float(np.abs(samples.transitions.reward).max()) or 1.0
-    return FittedQ(float(members.mean()), members, q, following, first, stays, float(np.abs(q).max() / bound))
+    begun = run_all([partial(read, k) for k in range(len(learners))], threads)
+    members = np.array([unit.center + unit.scale * float(one.state[0]) if samples.gamma == 1.0 else v.mean()
+                        for one, v in zip(learners, begun, strict=True)])  # fmt: skip
+    largest = float(np.abs(q).max() / (float(np.abs(samples.reward).max()) or 1.0))
+    return FittedQ(float(members.mean()), members, q, following, np.mean(begun, axis=0), stays, ends, largest)
 
 
-def _mean_inputs(
-    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[Singles, Singles]:
-    inputs, weight = branches(samples, arrivals, rows, rng)
+def _mean_inputs(samples: Samples, arrivals: Arrivals, rng: np.random.Generator) -> tuple[Singles, Singles]:
+    inputs, weight = branches(samples, arrivals, np.arange(len(arrivals.states)), rng)
     return inputs, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
 
 
-def _expect(net: Any, inputs: tuple[Singles, Singles], rows: NDArray[np.int64]) -> Floats:
-    points, weight = inputs[0][rows], inputs[1][rows]
+def _expect(net: Perceptron, points: Singles, weight: Singles) -> Floats:
     values = net(points.reshape(-1, points.shape[2])).reshape(weight.shape)
     return (values * weight).sum(axis=1).astype(np.float64)

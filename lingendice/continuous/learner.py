@@ -19,8 +19,8 @@ D. P. Kingma, J. Ba (2015). Adam: A method for stochastic optimization. ICLR.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.continuous.regression import read_widths
 from lingendice.continuous.samples import Arrivals, Samples, Singles
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_positive, require_whole
+from lingendice.data.checks import (
+    Floats,
+    refuse_unknown,
+    require_choice,
+    require_flag,
+    require_number,
+    require_positive,
+    require_whole,
+)
 from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import FDivergence, require_divergence
 from lingendice.divergences.base import CONJUGATES
@@ -96,30 +105,35 @@ class NeuralOptions:
     on_interrupt: str = "raise"
 
 
+def _share(name: str, value: Any) -> float:
+    """A number in [0, 1)."""
+    share = require_number(name, value, at_least=-math.inf)
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
+    return share
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "hidden": read_widths,
+    "activation": partial(require_choice, choices=ACTIVATIONS),
+    "output": partial(require_choice, choices=OUTPUTS),
+    "base": partial(require_choice, choices=BASES),
+    **dict.fromkeys(("batch", "ensemble", "report_every"), partial(require_whole, at_least=1)),
+    **dict.fromkeys(("learning_rate", "dual_learning_rate", "clip"), require_positive),
+    **dict.fromkeys(("average", "holdout", "momentum"), _share),
+    **dict.fromkeys(("decay", "standardize", "resume"), require_flag),
+}
+
+
 def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
     """Check every entry and fill in the rest."""
     given = dict(given or {})
-    known = [entry.name for entry in fields(NeuralOptions)]
-    refuse_unknown(given, known, "for method='gendice'")
-    if "hidden" in given:
-        widths = given["hidden"]
-        widths = (widths,) if isinstance(widths, int) else tuple(widths)
-        given["hidden"] = tuple(require_whole("options['hidden']", width, at_least=1) for width in widths)
-        if not widths:
-            raise ValueError("options['hidden'] must name at least one layer, e.g. (64, 64)")
+    defaults = NeuralOptions()
+    refuse_unknown(given, vars(defaults), "for method='gendice'")
+    for name, value in given.items():
+        if name in _READERS and (value is not None or getattr(defaults, name) is not None):
+            given[name] = _READERS[name](f"options[{name!r}]", value)
     options = NeuralOptions(**given)
-    require_choice("options['activation']", options.activation, ACTIVATIONS)
-    require_choice("options['output']", options.output, OUTPUTS)
-    require_choice("options['base']", options.base, BASES)
-    for name in ("batch", "ensemble", "report_every"):
-        if getattr(options, name) is not None:
-            require_whole(f"options[{name!r}]", getattr(options, name), at_least=1)
-    for name in ("learning_rate", "dual_learning_rate", "clip"):
-        if getattr(options, name) is not None:
-            require_positive(f"options[{name!r}]", getattr(options, name))
-    for name in ("average", "holdout", "momentum"):
-        if not 0.0 <= getattr(options, name) < 1.0:
-            raise ValueError(f"options[{name!r}] must lie in [0, 1), got {getattr(options, name)!r}")
     if options.resume and options.checkpoint is None:
         raise ValueError("options['resume'] needs options['checkpoint'], the file to go on from")
     return options
@@ -141,16 +155,14 @@ def gendice(
     if not isinstance(divergence, FDivergence) or divergence.name in CONSTRAINED:
         known = ", ".join(name for name in CONJUGATES if name not in CONSTRAINED)
         raise ValueError(
-            f"{getattr(divergence, 'name', divergence)} needs a constrained f, which networks do not keep; "
-            f"use one of {known}"
+            f"{divergence.name} needs a constrained f, which networks do not keep; use one of {known}"
         )
     if output == "identity" and divergence.weighs_by_ratio:
         raise ValueError(
             "options['output']='identity' lets tau be negative, where the objective is not concave in f; use "
             "'square', 'softplus' or 'exp', or divergence='weighted_l2'"
         )
-    free = math.isinf(divergence.dual_limit) and divergence.default_bound == math.inf
-    limited = divergence.default_bound if math.isinf(divergence.dual_limit) and not free else math.inf
+    limited = divergence.default_bound if math.isinf(divergence.dual_limit) else math.inf
     loss = Loss(
         gamma=float(gamma),
         code=divergence.code,
@@ -298,14 +310,13 @@ class Batches:
         starting = samples.starting or Arrivals(
             np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
         )
-        self.n_firsts = 0 if samples.starting is None else len(starting.states)
+        n_firsts = 0 if samples.starting is None else len(starting.states)
         flags = np.full(n, ratio_step.FLOWS, dtype=np.int8)
         flags[samples.absorbed] = ratio_step.ABSORBED
         flags[samples.restarted] = ratio_step.RESTARTED
-        self.flags = flags
         self.rows = Rows(
             Shape(
-                n, self.n_firsts, stride, samples.n_states_in, samples.n_actions_in, _KINDS[samples.kind],
+                n, n_firsts, stride, samples.n_states_in, samples.n_actions_in, _KINDS[samples.kind],
                 samples.n_branches, int(samples.restarted.sum()),
             ),
             aligned_rows(pairs, 2 * stride),
@@ -331,7 +342,7 @@ class Learner:
         seed: int,
     ) -> None:  # fmt: skip
         self.batches, self.network, self.objective, self.options = batches, network, objective, options
-        self.planned, self.seed = steps, seed
+        self.seed = seed
         rng = np.random.default_rng([seed, 1])
         self.tau_parameters = network.start(rng, _START[objective.output])
         self.f_parameters = network.start(rng, 0.0)
@@ -339,6 +350,21 @@ class Learner:
         self.moments = (aligned(2, network.size), aligned(2, network.size))
         self.state = np.zeros(5)
         self._turned = (aligned(network.turned_size), aligned(network.turned_size))
+        self._nets = Pair(network.layout, self.tau_parameters, self.f_parameters, *self._turned)
+        groups = -(-options.batch // ratio_step.GROUP)
+        self._gradients = Gradients(
+            aligned(groups, network.size), aligned(groups, network.size), np.zeros(groups)
+        )
+        self._settings = Settings(options.batch, ratio_step.GROUP, ratio_step.TILE, network.code)
+        self._rates = Rates(
+            options.learning_rate,
+            options.dual_learning_rate or 3.0 * options.learning_rate,
+            options.clip,
+            float(steps),
+            steps * (1.0 - options.average) if options.average > 0 else math.inf,
+            float(options.decay),
+            options.momentum,
+        )
         self._works: list[Work] = []
         self._turn()
 
@@ -378,9 +404,11 @@ class Learner:
         groups = self._gradients.mass.size
         threads = min(threads, groups)
         cuts = [groups * k // threads for k in range(threads + 1)]
+        while len(self._works) < threads:
+            self._works.append(self._new_work())
         run_all(
             [
-                partial(ratio_step.add_gradients, cuts[k], cuts[k + 1], *common, self._work(k))
+                partial(ratio_step.add_gradients, cuts[k], cuts[k + 1], *common, self._works[k])
                 for k in range(threads)
             ],
             threads,
@@ -392,10 +420,10 @@ class Learner:
         samples, batch = self.batches.samples, self.options.batch
         rng = np.random.default_rng([self.seed, 2, self.step])
         rows, firsts, restarts = np.empty((3, batch), dtype=np.int64)
+        shape, flags = self.batches.rows.shape, self.batches.rows.flags
         ratio_step.draw_rows(
-            self.seed, self.step, batch, len(samples.logged), self.batches.n_firsts, self.batches.flags, rows,
-            firsts, restarts,
-        )  # fmt: skip
+            self.seed, self.step, batch, shape.n_rows, shape.n_firsts, flags, rows, firsts, restarts
+        )
         following = samples.draw(samples.following, rows, rng)
         if samples.starting is None:
             return following.ravel(), following[0]
@@ -405,42 +433,8 @@ class Learner:
         starting = samples.draw(samples.starting, firsts, rng) if samples.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
-    @cached_property
-    def _settings(self) -> Settings:
-        return Settings(self.options.batch, ratio_step.GROUP, ratio_step.TILE, self.network.code)
-
-    @cached_property
-    def _nets(self) -> Pair:
-        return Pair(self.network.layout, self.tau_parameters, self.f_parameters, *self._turned)
-
-    @cached_property
-    def _rates(self) -> Rates:
-        options = self.options
-        average_from = self.planned * (1.0 - options.average) if options.average > 0 else math.inf
-        return Rates(
-            float(options.learning_rate),
-            float(options.dual_learning_rate or 3.0 * options.learning_rate),
-            float(options.clip),
-            float(self.planned),
-            float(average_from),
-            float(options.decay),
-            float(options.momentum),
-        )
-
-    @cached_property
-    def _gradients(self) -> Gradients:
-        groups = -(-self.options.batch // ratio_step.GROUP)
-        return Gradients(
-            aligned(groups, self.network.size), aligned(groups, self.network.size), np.zeros(groups)
-        )
-
-    def _work(self, thread: int) -> Work:
-        """Scratch of one thread."""
-        if thread == len(self._works):
-            self._works.append(self._new_work())
-        return self._works[thread]
-
     def _new_work(self) -> Work:
+        """Scratch of one thread."""
         tile, samples = ratio_step.TILE, self.batches.samples
         sets = 1 + 2 * samples.n_branches
         rows = tile * sets

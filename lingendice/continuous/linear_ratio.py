@@ -20,7 +20,7 @@ import numpy as np
 
 from lingendice.continuous.outcome import RatioOutcome
 from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, prepare, sampled_inputs
-from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_whole
+from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_flag, require_whole
 from lingendice.data.transitions import Transitions
 from lingendice.model.features import (
     MatrixFeatures,
@@ -28,6 +28,7 @@ from lingendice.model.features import (
     median_distance,
     orthonormalized,
     random_fourier,
+    read_features,
     spread_out,
     tile_coding,
 )
@@ -100,6 +101,7 @@ def read_linear_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     options = {**OPTIONS, **(given or {})}
     for name in ("n_features", "n_dual_features", "action_samples"):
         options[name] = require_whole(f"options[{name!r}]", options[name], at_least=1)
+    require_flag("options['standardize']", options["standardize"])
     return options
 
 
@@ -112,16 +114,17 @@ def solve_features(transitions: Transitions, request: Request, reason: str) -> R
     options, seed = read_linear_options(request.method.options), request.method.seed
     asked, objective = request.problem, request.objective
     samples = prepare(transitions, asked.policy, asked.gamma, asked.terminal, options["standardize"])
-    psi = phi = _features("features", objective.features or "rbf", samples, options, seed)
+    psi = phi = _features("features", objective.features, samples, options, seed)
     if objective.dual_features is not None or isinstance(psi, Bumps):
-        phi = _features("dual_features", objective.dual_features or "rbf", samples, options, seed)
+        phi = _features("dual_features", objective.dual_features, samples, options, seed)
     n = len(samples.logged)
     rng = np.random.default_rng([seed, 5])
-    logged = np.asarray(_dense(psi(samples.logged)))
+    logged = _rows("features", psi, samples.logged)
     firsts = 0 if samples.starting is None else len(samples.starting.states)
-    blocks = [_dense(phi(samples.logged)), _expected(phi, samples, samples.following, options, rng)]
-    if samples.starting is not None:
-        blocks.append(_expected(phi, samples, samples.starting, options, rng))
+    blocks = [_rows("dual_features", phi, samples.logged)]
+    for place in (samples.following, samples.starting):
+        if place is not None:
+            blocks.append(_expected(phi, samples, place, options, rng))
     flow = _flow(samples, n, firsts)
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
     cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
@@ -158,6 +161,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     """A function from inputs to features: built by name on a part of the data, or as given."""
     if callable(given):
         return given
+    given = "rbf" if given is None else given
     if not isinstance(given, str):
         raise ValueError(
             f"{name} must be the name of a builder ({', '.join(_BUILDERS)}) or a function of standardized "
@@ -171,7 +175,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     points = samples.logged[rows].astype(np.float64)
     if kind == "tile_coding":
         return tile_coding(points)
-    n, n_dual = int(options["n_features"]), int(options["n_dual_features"])
+    n, n_dual = options["n_features"], options["n_dual_features"]
     if kind == "random_fourier":
         return random_fourier(points, n_features=n_dual, seed=seed)
     scale = median_distance(points, rng)
@@ -196,8 +200,11 @@ def _visited(samples: Samples, points: Floats, rows: Any, rng: np.random.Generat
     return points[np.unique(nearest)]
 
 
-def _dense(matrix: Any) -> Floats:
-    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix, dtype=np.float64)
+def _rows(name: str, features: Features, inputs: Any) -> Floats:
+    """Features at some inputs, checked, as dense rows."""
+    found = read_features(name, features(inputs), len(inputs), nonnegative=name == "features")
+    matrix = found.scaled(np.ones(len(inputs)))
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
 def _expected(
@@ -205,12 +212,13 @@ def _expected(
 ) -> Floats:
     """Dual features at arrivals, averaged over the policy: exactly for discrete actions, else by samples."""
     rows = np.arange(len(arrivals.states))
-    repeats = int(options["action_samples"]) if samples.kind in ("gaussian", "sampled") else 1
+    repeats = options["action_samples"] if samples.kind in ("gaussian", "sampled") else 1
     total: Any = 0.0
     for _ in range(repeats):
         inputs, weights = expected_inputs(samples, arrivals, rows, rng)
         for branch in range(inputs.shape[1]):
-            total = total + weights[:, branch, None] * _dense(phi(inputs[:, branch])) / repeats
+            features = _rows("dual_features", phi, inputs[:, branch])
+            total = total + weights[:, branch, None] * features / repeats
     return np.asarray(total)
 
 

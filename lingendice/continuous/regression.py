@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.samples import Singles
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_whole
 from lingendice.data.interrupts import check
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
@@ -47,6 +47,14 @@ class Fitting:
     hidden: tuple[int, ...] = (64, 64)
 
 
+def read_widths(name: str, widths: Any) -> tuple[int, ...]:
+    """Check the widths of hidden layers; a number is one layer."""
+    found = tuple(require_whole(name, width, at_least=1) for width in np.atleast_1d(widths).tolist())
+    if not found:
+        raise ValueError(f"{name} must name at least one layer, e.g. (64, 64)")
+    return found
+
+
 class Perceptron:
     """One network: parameters, moments of Adam, and how many steps it took."""
 
@@ -65,13 +73,6 @@ class Perceptron:
             scale = math.sqrt(2.0 / inner) if layer < len(rows) - 1 else 0.1 / math.sqrt(inner)
             self.parameters[weights_at:bias_at] = scale * rng.standard_normal(inner * width)
         self.moments = np.zeros((2, at), dtype=np.float32)
-        self.lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: held for name, held in vars(self).items() if name != "lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
         self.lock = threading.Lock()
 
     @property
@@ -213,7 +214,7 @@ def fit_end_probability(states: Floats, ended: Floats, fold: NDArray[np.int64]) 
     episodes end at a bound it was off by 35 times as much on Cartpole.
     """
     d = states.shape[1]
-    if not ended.any() or ended.sum() < 1e-3:
+    if ended.sum() < 1e-3:
         return None
     stride = -(-len(states) // MOST_ROWS)
     states, ended, fold = states[::stride], ended[::stride], fold[::stride]
@@ -222,24 +223,27 @@ def fit_end_probability(states: Floats, ended: Floats, fold: NDArray[np.int64]) 
     features = np.column_stack([z, z[:, first] * z[:, second]])
     center, spread = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-6)
     features = np.column_stack([np.ones(len(z)), (features - center) / spread])
-    share = float(np.clip(ended.mean(), 1e-6, 1.0 - 1e-6))
-    start = np.zeros(features.shape[1])
-    start[0] = math.log(share / (1.0 - share))
-    best_score, best_ridge = _constant_score(ended, fold), None
+
+    def constant(rows: Any) -> Floats:
+        share = float(np.clip(ended[rows].mean(), 1e-6, 1.0 - 1e-6))
+        return np.append(math.log(share / (1.0 - share)), np.zeros(features.shape[1] - 1))
+
+    def held_out(fitted: Callable[[Any], Floats]) -> float:
+        rows = [(fold == k, fold != k) for k in range(3)]
+        return sum(_loss(features[out] @ fitted(rest), ended[out]) for out, rest in rows)
+
+    start = constant(slice(None))
+    best_score, best_ridge = held_out(constant), None
     if ended.sum() >= FEWEST_ENDS:
         for ridge in RIDGES:
-            score = 0.0
-            for k in range(3):
-                out, rest = fold == k, fold != k
-                found = _newton(features[rest], ended[rest], ridge, start, 12)
-                score += _loss(features[out] @ found, ended[out])
+            score = held_out(partial(_newton, features, ended, ridge, start, 12))
             if score < best_score:
                 best_score, best_ridge = score, ridge
             elif score > 1.3 * best_score + 2.0:
                 break
     if best_ridge is None:
         return EndProbability(start[0], np.zeros(d), np.zeros((d, d)))
-    theta = _newton(features, ended, best_ridge, start, 25)
+    theta = _newton(features, ended, best_ridge, start, 25, slice(None))
     raw = theta[1:] / spread
     quadratic = np.zeros((d, d))
     quadratic[first, second] = raw[d:]
@@ -250,17 +254,12 @@ def _loss(logit: Floats, ended: Floats) -> float:
     return float(np.logaddexp(0.0, logit).sum() - ended @ logit)
 
 
-def _constant_score(ended: Floats, fold: NDArray[np.int64]) -> float:
-    score = 0.0
-    for k in range(3):
-        share = float(np.clip(ended[fold != k].mean(), 1e-6, 1.0 - 1e-6))
-        out = ended[fold == k]
-        score += _loss(np.full(out.size, math.log(share / (1.0 - share))), out)
-    return score
+def _newton(features: Floats, ended: Floats, ridge: float, start: Floats, steps: int, rows: Any) -> Floats:
+    """Newton's method with halved steps for the penalized likelihood of some rows.
 
-
-def _newton(features: Floats, ended: Floats, ridge: float, start: Floats, steps: int) -> Floats:
-    """Newton's method with halved steps for the penalized likelihood; the constant is hardly penalized."""
+    The constant is hardly penalized.
+    """
+    features, ended = features[rows], ended[rows]
     penalty = np.full(len(start), ridge)
     penalty[0] = 1e-8
     theta = start.copy()

@@ -114,8 +114,16 @@ class Samples:
             weight += self.gamma / (1.0 - self.gamma) * self.absorbed
         return weight
 
+    @property
+    def reward(self) -> Floats:
+        """The logged rewards, of a log that has been seen to hold some."""
+        assert self.transitions.reward is not None
+        return self.transitions.reward
+
     def inputs(self, state: Any, action: Any) -> Singles:
         """Standardized inputs at given states and actions."""
+        if action is not None and self.transitions.action is None:
+            raise ValueError("action is given, but the transitions have none; leave it out")
         return _inputs(state, action, self.transitions, self.state_scaling, self.action_scaling)
 
     def draw(self, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator) -> Singles:
@@ -199,18 +207,15 @@ def expected_inputs(
     if samples.kind == "discrete":
         a = samples.n_actions_in
         actions = np.broadcast_to(np.eye(a, dtype=np.float32), (len(rows), a, a))
-        weights = arrivals.action[rows].copy()
-    elif samples.kind == "none":
-        actions = np.empty((len(rows), 1, 0), dtype=np.float32)
-        weights = np.ones((len(rows), 1), dtype=np.float32)
+        weights = arrivals.action[rows]
     else:
-        if samples.kind == "gaussian":
+        if samples.kind == "sampled":
+            drawn = samples.draw(arrivals, rows, rng)
+        else:  # of a chain, normal actions without coordinates
             std, low, high = samples.noise
             means = arrivals.action[rows]
             noise = rng.standard_normal(means.shape, dtype=np.float32)
             drawn = np.clip(means + std * noise, low, high)
-        else:
-            drawn = samples.draw(arrivals, rows, rng)
         actions, weights = drawn[:, None, :], np.ones((len(rows), 1), dtype=np.float32)
     repeated = np.repeat(states[:, None, :], actions.shape[1], axis=1)
     return np.concatenate([repeated, actions], axis=2), weights
@@ -244,8 +249,13 @@ def _encode(name: str, given: Any, n: int | None, scaling: Scaling) -> Singles:
     ids = numeric_array(name, given)
     if n is None:
         points = ids.astype(np.float64, copy=False)
+        points = points[:, None] if points.ndim == 1 else points
+        if points.ndim != 2 or points.shape[1] != scaling.shift.size:
+            raise ValueError(
+                f"{name} has shape {ids.shape}; give one row of {scaling.shift.size} coordinates for each"
+            )
         require_finite(name, points)
-        return scaling(points[:, None] if points.ndim == 1 else points).astype(np.float32)
+        return scaling(points).astype(np.float32)
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional integers, got shape {ids.shape} of {ids.dtype}")
     require_below(name, ids, n)
@@ -258,7 +268,10 @@ def _inputs(
     states = _encode("state", state, transitions.n_states, state_scaling)
     if transitions.action is None:
         return states
-    return np.hstack([states, _encode("action", action, transitions.n_actions, action_scaling)])
+    actions = _encode("action", action, transitions.n_actions, action_scaling)
+    if len(actions) != len(states):
+        raise ValueError(f"action has {len(actions)} rows but state has {len(states)}; give one per state")
+    return np.hstack([states, actions])
 
 
 def _arrivals(

@@ -10,7 +10,7 @@ import math
 import os
 import time
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,10 @@ def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.in
         return np.arange(n), np.arange(n)
     rng = np.random.default_rng([seed, 3])
     episode = samples.transitions.episode
-    if episode is not None and int(episode.max()) >= 9:
-        names = np.unique(episode)
-        chosen = rng.permutation(names)[: max(1, round(share * names.size))]
-        held = np.isin(episode, chosen)
-    else:
-        held = np.zeros(n, dtype=bool)
-        held[rng.permutation(n)[: max(1, round(share * n))]] = True
+    unit = episode if episode is not None and int(episode.max()) >= 9 else np.arange(n)
+    names = np.unique(unit)
+    held_out = min(max(1, round(share * names.size)), names.size - 1)
+    held = np.isin(unit, rng.permutation(names)[:held_out])
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
@@ -161,20 +158,16 @@ class Training:
         limits = replace(self.controls, max_iter=None)
         with watch(limits) as monitor:
             while self.done < self.steps and not self._note(monitor):
-                self._advance(
-                    min(self._kernel_steps(), self.every - self.done % self.every, self.steps - self.done)
-                )
+                to_report = min(self.every - self.done % self.every, self.steps - self.done)
+                paced = 2 if math.isnan(self._pace) else int(KERNEL_SECONDS / max(self._pace, 1e-6))
+                self._advance(min(max(1, paced), to_report))
+                if not all(learner.is_finite for learner in self.learners):
+                    for learner, held in zip(self.learners, self.finite, strict=True):
+                        learner.restore(held)
+                    return Stop.NOT_FINITE
                 if self.done % self.every == 0 or self.done == self.steps:
                     self._report()
-                if not all(learner.is_finite for learner in self.learners):
-                    self._go_back()
-                    return Stop.NOT_FINITE
             return monitor.stopped if self.done < self.steps else None
-
-    def _kernel_steps(self) -> int:
-        if math.isnan(self._pace):
-            return 2
-        return max(1, int(KERNEL_SECONDS / max(self._pace, 1e-6)))
 
     def _advance(self, count: int) -> None:
         threads = self.controls.threads
@@ -182,12 +175,10 @@ class Training:
         if len(self.learners) == 1:
             self.learners[0].advance(count, threads)
         else:
-            run_all([lambda learner=learner: learner.advance(count) for learner in self.learners], threads)  # type: ignore[misc]
+            run_all([partial(learner.advance, count) for learner in self.learners], threads)
         self._pace = (time.perf_counter() - started) / count
 
     def _report(self) -> None:
-        if not all(learner.is_finite for learner in self.learners):
-            return
         for learner, history in zip(self.learners, self.histories, strict=True):
             history.append(self._progress(learner))
         self.finite = [learner.snapshot() for learner in self.learners]
@@ -224,11 +215,6 @@ class Training:
         mean = float(np.mean(tau * self.samples.mass_weight))
         value = math.nan if reward is None else float(np.mean(tau * reward)) / mean
         return Progress(learner.step, value, mean, self.held_out.residual(learner))
-
-    def _go_back(self) -> None:
-        """To the last finite state."""
-        for learner, held in zip(self.learners, self.finite, strict=True):
-            learner.restore(held)
 
     def _note(self, monitor: Monitor) -> bool:
         text = ""

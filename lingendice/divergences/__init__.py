@@ -22,18 +22,12 @@ if TYPE_CHECKING:
     from lingendice.model.operator import Flow
 
 DIVERGENCES: dict[str, type[Divergence]] = {
-    "chi2": Chi2,
-    "kl": KL,
-    "reverse_kl": ReverseKL,
-    "jensen_shannon": JensenShannon,
-    "hellinger": Hellinger,
-    "total_variation": TotalVariation,
-    "weighted_l2": WeightedL2,
-    "equality": Equality,
-    "wasserstein": Wasserstein,
-    "mmd": MMD,
-    "dudley": Dudley,
-}
+    one.name: one
+    for one in (
+        Chi2, KL, ReverseKL, JensenShannon, Hellinger, TotalVariation, WeightedL2, Equality, Wasserstein, MMD,
+        Dudley,
+    )
+}  # fmt: skip
 
 __all__ = [
     "DIVERGENCES",

@@ -7,16 +7,13 @@ R. M. Dudley (2002). Real Analysis and Probability. Cambridge University Press, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from lingendice.divergences.base import DualSet
 from lingendice.divergences.wasserstein import Wasserstein, differences
-
-if TYPE_CHECKING:
-    from lingendice.model.operator import Flow
 
 
 class Dudley(Wasserstein):
@@ -27,12 +24,6 @@ class Dudley(Wasserstein):
 
     def __init__(self, metric: Any = None, graph: Any = None) -> None:
         super().__init__(metric, graph)
-
-    def fit(self, flow: Flow) -> Dudley:
-        fitted = Dudley(self.metric, self.graph)
-        read = super().fit(flow)
-        fitted.first, fitted.second, fitted.length = read.first, read.second, read.length
-        return fitted
 
     def dual_set(self, n: int, bound: float) -> DualSet:
         rise = differences(self.first, self.second, n)

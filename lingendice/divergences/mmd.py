@@ -8,14 +8,17 @@ A. Gretton, K. M. Borgwardt, M. J. Rasch, B. Schoelkopf, A. Smola (2012). A kern
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import Floats, numeric_array, require_positive
+from lingendice.data.checks import Floats, numeric_array, require_finite, require_positive
 from lingendice.divergences.base import Divergence
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lingendice.model.operator import Flow
 
 LARGEST = 4000
@@ -50,14 +53,14 @@ class MMD(Divergence):
             require_positive("bandwidth", bandwidth)
         self.bandwidth = bandwidth
 
-    def fit(self, flow: Flow) -> MMD:
+    def fit(self, flow: Flow) -> Self:
         """Form the kernel over the cells of a problem."""
         n = flow.n_cells
         if n > LARGEST:
             raise ValueError(
                 f"the kernel over {n} cells would not fit; pass dual_features=nystroem(...) and chi2"
             )
-        fitted = MMD(self.points, self.bandwidth)
+        fitted = copy(self)
         square = _square_distances(self.points, n)
         apart = square[square > 0]
         median = float(np.sqrt(np.median(apart))) if apart.size else 1.0
@@ -83,6 +86,10 @@ class MMD(Divergence):
 def _square_distances(points: Any, n: int) -> Floats:
     if points is None:
         return 2.0 * (1.0 - np.eye(n))
-    at = numeric_array("points", points).astype(float).reshape(n, -1)
+    at = numeric_array("points", points).astype(float)
+    if at.ndim not in (1, 2) or len(at) != n:
+        raise ValueError(f"points has shape {at.shape}; give one row of coordinates per cell ({n})")
+    require_finite("points", at)
+    at = at.reshape(n, -1)
     square = (at * at).sum(axis=1)
     return np.maximum(square[:, None] + square[None, :] - 2.0 * at @ at.T, 0.0)

@@ -8,6 +8,7 @@ I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin, A. Courville (2017). Improved 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from lingendice.data.checks import Floats, numeric_array, require_nonnegative, r
 from lingendice.divergences.base import DualSet, PolyhedralMetric
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lingendice.model.operator import Flow
 
 LARGEST_METRIC = 1500
@@ -53,9 +56,9 @@ class Wasserstein(PolyhedralMetric):
             None if gradient_penalty is None else require_number("gradient_penalty", gradient_penalty)
         )
 
-    def fit(self, flow: Flow) -> Wasserstein:
+    def fit(self, flow: Flow) -> Self:
         """Read the edges for the cells of a problem."""
-        fitted = Wasserstein(self.metric, self.graph, self.gradient_penalty)
+        fitted = copy(self)
         fitted.first, fitted.second, fitted.length = edges_of(self.metric, self.graph, flow)
         if self.gradient_penalty is not None and (fitted.length == 0).any():
             edge = int(np.argmin(fitted.length))

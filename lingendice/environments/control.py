@@ -41,10 +41,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_gamma, require_whole
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, Policy
-from lingendice.kernels import random_numbers, simulators
-from lingendice.kernels.parallel import resolve_threads, run_all
+from lingendice.environments.taxi import draw_streams, walk_all
+from lingendice.kernels import simulators
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 _DEVIATION = {"reacher": (0.4, 0.1), "halfcheetah": (0.2, 0.1)}
@@ -84,14 +84,15 @@ def policy(name: str, alpha: float = 1.0, *, stage: str = "trained") -> Cartpole
         raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
     if stage not in ("trained", "early") or (stage == "early" and name == "cartpole"):
         raise ValueError(f'stage must be "trained", or "early" for Reacher and HalfCheetah, got {stage!r}')
+    stored, prefix = trained_arrays(name), "early_" if stage == "early" else ""
     if name == "cartpole":
-        stored = trained_arrays(name)
         low, high = _SHARE
         share = high if alpha == 1 else low + alpha * (high - low)
         return CartpolePolicy(stored["weights"], float(stored["bias"]), share)
     far, near = _DEVIATION[name]
     deviation = near if alpha == 1 else far + alpha * (near - far)
-    return GaussianPolicy(squashed_mean(name, stage), deviation, low=-1.0, high=1.0)
+    mean = SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])
+    return GaussianPolicy(mean, deviation, low=-1.0, high=1.0)
 
 
 def collect(
@@ -138,6 +139,7 @@ def collect(
     choice = list(policies) if isinstance(policies, Sequence) else [policies]
     if not choice:
         raise ValueError("policies is empty; give at least one behavior policy")
+    n_trajectories = require_whole("n_trajectories", n_trajectories)
     turns = [choice[i % len(choice)] for i in range(n_trajectories)]
     if name == "cartpole":
         return simulate_cartpole(turns, n_steps, seed=seed, first=first)  # type: ignore[arg-type]
@@ -162,9 +164,10 @@ def on_policy_value(
     above 1e-4 is refused. Standard errors are over trajectories, which are independent. ``block``
     trajectories are in memory at a time.
     """
+    n_trajectories = require_whole("n_trajectories", n_trajectories, at_least=1)
+    n_steps, block = require_whole("n_steps", n_steps, at_least=1), require_whole("block", block, at_least=1)
+    gammas = [require_gamma(gamma) for gamma in gammas]
     for gamma in gammas:
-        if not 0 < gamma <= 1:
-            raise ValueError(f"gamma must lie in (0, 1], got {gamma!r}")
         if gamma < 1 and gamma**n_steps > 1e-4:
             needed = int(np.ceil(np.log(1e-4) / np.log(gamma)))
             raise ValueError(f"{n_steps} steps are too few for gamma = {gamma:g}; give at least {needed}")
@@ -243,13 +246,6 @@ def trained_arrays(name: str) -> dict[str, NDArray[Any]]:
         return {key: stored[key] for key in stored.files}
 
 
-def squashed_mean(name: str, stage: str) -> SquashedMean:
-    """Mean action of the trained policy, or of an ``early`` one from the same run."""
-    stored = trained_arrays(name)
-    prefix = "early_" if stage == "early" else ""
-    return SquashedMean(stored[f"{prefix}weights"], stored[f"{prefix}center"])
-
-
 # -- logs --------------------------------------------------------------------------------------------------
 
 
@@ -279,20 +275,7 @@ class ControlLog(NamedTuple):
         )
 
 
-def check_sizes(n_trajectories: int, n_steps: int, seed: int) -> None:
-    """Complain of numbers that no log can have."""
-    for name, number in (("n_trajectories", n_trajectories), ("n_steps", n_steps)):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number!r}")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2**63 - 1, got {seed!r}")
-
-
 # -- Cartpole ------------------------------------------------------------------------------------------------
-
-
-# Well below a fifth of a second a call, so that Ctrl-C is prompt.
-_STEPS_A_CALL = 500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,8 +320,8 @@ def simulate_cartpole(
     >>> log.reward.tolist(), log.episode.tolist()
     ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0, 0, 0, 1, 1, 1])
     """
-    n = len(policies)
-    check_sizes(n, n_steps, seed)
+    n = require_whole("n_trajectories", len(policies), at_least=1)
+    n_steps = require_whole("n_steps", n_steps, at_least=1)
     for place, policy in enumerate(policies):
         if not isinstance(policy, CartpolePolicy):
             raise ValueError(
@@ -351,28 +334,21 @@ def simulate_cartpole(
     shares = np.array([policy.share for policy in policies])
     weights = np.ascontiguousarray(policies[0].weights, dtype=np.float64)
     bias = float(policies[0].bias)
-    streams = np.empty((n, 4), dtype=np.uint64)
-    random_numbers.fill_streams(seed, first, streams)
+    streams = draw_streams(seed, n, first)
     states = np.empty((n, 4))
     for stream, state in zip(streams, states, strict=True):
         simulators.cartpole_initial(stream, state)
     log_state, log_next = np.empty((n, n_steps, 4)), np.empty((n, n_steps, 4))
     log_action, log_reward = np.empty((n, n_steps), dtype=np.int64), np.empty((n, n_steps))
 
-    steps_a_call = min(n_steps, _STEPS_A_CALL)
-    trajectories_a_call = max(1, _STEPS_A_CALL // steps_a_call)
+    def walk(part: tuple[slice, slice]) -> None:
+        some = part[0]
+        simulators.simulate_cartpole(
+            weights, bias, shares[some], streams[some], states[some],
+            log_state[part], log_action[part], log_reward[part], log_next[part],
+        )  # fmt: skip
 
-    def walk(begin: int) -> None:
-        some = slice(begin, min(begin + trajectories_a_call, n))
-        for start in range(0, n_steps, steps_a_call):
-            part = (some, slice(start, min(start + steps_a_call, n_steps)))
-            simulators.simulate_cartpole(
-                weights, bias, shares[some], streams[some], states[some],
-                log_state[part], log_action[part], log_reward[part], log_next[part],
-            )  # fmt: skip
-
-    tasks = [lambda begin=begin: walk(begin) for begin in range(0, n, trajectories_a_call)]
-    run_all(tasks, resolve_threads(threads))
+    walk_all(walk, (n, n_steps), threads)
     return ControlLog.from_trajectories(log_state, log_action, log_reward, log_next)
 
 
@@ -409,44 +385,29 @@ def simulate_mujoco(
     Trajectory i has the random stream ``(seed, first + i)``, so the log does not depend on how many
     trajectories or steps follow. Costs about 0.1 ms per step.
     """
-    check_sizes(len(policies), n_steps, seed)
+    n = require_whole("n_trajectories", len(policies), at_least=1)
+    n_steps, seed = require_whole("n_steps", n_steps, at_least=1), require_whole("seed", seed)
     environment = make_mujoco(name)
-    size = environment.observation_space.shape[0]
-    n, n_coordinates = len(policies), environment.action_space.shape[0]
+    size, n_coordinates = environment.observation_space.shape[0], environment.action_space.shape[0]
     state, following = np.empty((n, n_steps, size)), np.empty((n, n_steps, size))
     action, reward = np.empty((n, n_steps, n_coordinates)), np.empty((n, n_steps))
     try:
         for i, policy in enumerate(policies):
             if not isinstance(policy, ContinuousPolicy):
                 raise ValueError(f"policy {i} is a {type(policy).__name__}; {name} needs a ContinuousPolicy")
-            rng = np.random.default_rng([seed, first + i])
-            _walk(environment, policy, RESTART[name], rng, state[i], action[i], reward[i], following[i])
+            rng = environment.np_random = np.random.default_rng([seed, first + i])
+            act = _actor(policy, n_coordinates, rng)
+            now, _ = environment.reset()
+            for t in range(n_steps):
+                state[i, t] = now
+                action[i, t] = act(state[i, t : t + 1])
+                now, reward[i, t], _, _, _ = environment.step(action[i, t])
+                if rng.random() < RESTART[name]:
+                    now, _ = environment.reset()
+                following[i, t] = now
     finally:
         environment.close()
     return ControlLog.from_trajectories(state, action, reward, following)
-
-
-def _walk(
-    environment: Any,
-    policy: ContinuousPolicy,
-    restart: float,
-    rng: np.random.Generator,
-    state: Floats,
-    action: Floats,
-    reward: Floats,
-    following: Floats,
-) -> None:
-    """Fill the arrays of one trajectory."""
-    environment.np_random = rng
-    act = _actor(policy, action.shape[1], rng)
-    now, _ = environment.reset()
-    for t in range(len(reward)):
-        state[t] = now
-        action[t] = act(state[t : t + 1])
-        now, reward[t], _, _, _ = environment.step(action[t])
-        if rng.random() < restart:
-            now, _ = environment.reset()
-        following[t] = now
 
 
 def _actor(

@@ -16,7 +16,8 @@ The environment is that of Liu, Li, Tang and Zhou, "Breaking the Curse of Horizo
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
+from lingendice.data.checks import require_gamma, require_positive, require_whole
 from lingendice.data.counts import Counts
 from lingendice.kernels import random_numbers, simulators
 from lingendice.kernels.parallel import resolve_threads, run_all
@@ -35,8 +37,8 @@ APPEAR = (0.3, 0.05, 0.1, 0.2)
 LEAVE = (0.05, 0.1, 0.1, 0.05)
 EMPTY = simulators.EMPTY
 
-# Below a fifth of a second a call on any machine of this decade, so that Ctrl-C is prompt.
-_STEPS_A_CALL = 1_000_000
+# Well below a fifth of a second a call, so that Ctrl-C is prompt.
+_STEPS_A_CALL = 500_000
 
 
 class TaxiLog(NamedTuple):
@@ -75,10 +77,9 @@ def _passenger_matrix() -> NDArray[np.float64]:
     mask = np.arange(16)
     matrix = np.ones((16, 16))
     for corner in range(4):
-        before, after = (mask >> corner) & 1, (mask >> corner) & 1
-        appear, leave = APPEAR[corner], LEAVE[corner]
+        waits, appear, leave = (mask >> corner) & 1, APPEAR[corner], LEAVE[corner]
         one_corner = np.array([[1 - appear, appear], [leave, 1 - leave]])
-        matrix *= one_corner[before[:, None], after[None, :]]
+        matrix *= one_corner[waits[:, None], waits[None, :]]
     return matrix
 
 
@@ -171,8 +172,7 @@ def stationary_distribution(policy: ArrayLike, gamma: float = 1.0) -> NDArray[np
     one recurrent class, as any policy with positive probabilities does. Multiply row by row
     with the policy for the distribution over state-action cells.
     """
-    if not 0 < gamma <= 1:
-        raise ValueError(f"gamma must lie in (0, 1], got {gamma!r}")
+    gamma = require_gamma(gamma)
     chain, _ = policy_chain(policy)
     system = (sparse.identity(N_STATES) - gamma * chain.T).tocsr()
     right_side = (1 - gamma) * initial_distribution()
@@ -223,41 +223,53 @@ def simulate(
     >>> log.episode.tolist()
     [0, 0, 0, 1, 1, 1]
     """
-    for name, number in (("n_episodes", n_episodes), ("n_steps", n_steps)):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number!r}")
+    n_episodes = require_whole("n_episodes", n_episodes, at_least=1)
+    n_steps = require_whole("n_steps", n_steps, at_least=1)
     cumulative = np.cumsum(check_policy(policy), axis=1)
     appear, leave = np.array(APPEAR), np.array(LEAVE)
-    streams = _streams(seed, n_episodes)
+    streams = draw_streams(seed, n_episodes)
     states = np.array([simulators.taxi_initial(stream) for stream in streams])
     shape = (n_episodes, n_steps)
     state, action, following = (np.empty(shape, dtype=np.int32) for _ in range(3))
     reward = np.empty(shape)
 
-    steps_a_call = min(n_steps, _STEPS_A_CALL)
-    episodes_a_call = max(1, _STEPS_A_CALL // steps_a_call)
+    def walk(part: tuple[slice, slice]) -> None:
+        simulators.simulate_taxi(
+            cumulative, appear, leave, streams[part[0]], states[part[0]],
+            state[part], action[part], reward[part], following[part],
+        )  # fmt: skip
 
-    def walk(first: int) -> None:
-        some = slice(first, min(first + episodes_a_call, n_episodes))
-        for begin in range(0, n_steps, steps_a_call):
-            part = (some, slice(begin, min(begin + steps_a_call, n_steps)))
-            simulators.simulate_taxi(
-                cumulative, appear, leave, streams[some], states[some],
-                state[part], action[part], reward[part], following[part],
-            )  # fmt: skip
-
-    tasks = [lambda first=first: walk(first) for first in range(0, n_episodes, episodes_a_call)]
-    run_all(tasks, resolve_threads(threads))
+    walk_all(walk, shape, threads)
     episode = np.repeat(np.arange(n_episodes, dtype=np.int32), n_steps)
     return TaxiLog(state.ravel(), action.ravel(), reward.ravel(), following.ravel(), episode)
 
 
-def _streams(seed: int, count: int) -> NDArray[np.uint64]:
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2**63 - 1, got {seed!r}")
+def draw_streams(seed: int, count: int, first: int = 0) -> NDArray[np.uint64]:
+    """Random streams ``first``, ``first + 1``, ... of a seed, one for each trajectory."""
+    seed = require_whole("seed", seed, at_most=2**63 - 1)
     streams = np.empty((count, 4), dtype=np.uint64)
-    random_numbers.fill_streams(seed, 0, streams)
+    random_numbers.fill_streams(seed, first, streams)
     return streams
+
+
+def walk_all(
+    walk: Callable[[tuple[slice, slice]], None], shape: tuple[int, int], threads: int | None
+) -> None:
+    """Fill a log of (trajectories, steps) part by part, each short enough for Ctrl-C to be prompt.
+
+    The parts of one trajectory follow one another.
+    """
+    n, n_steps = shape
+    steps_a_call = min(n_steps, _STEPS_A_CALL)
+    trajectories_a_call = max(1, _STEPS_A_CALL // steps_a_call)
+
+    def walk_some(begin: int) -> None:
+        some = slice(begin, begin + trajectories_a_call)
+        for start in range(0, n_steps, steps_a_call):
+            walk((some, slice(start, start + steps_a_call)))
+
+    tasks = [partial(walk_some, begin) for begin in range(0, n, trajectories_a_call)]
+    run_all(tasks, resolve_threads(threads))
 
 
 def train_policies(
@@ -278,12 +290,10 @@ def train_policies(
     protocol of Liu et al. (2018), which leaves rate, temperature and length of an iteration
     open; the defaults here are ours. The same seed gives the same bits.
     """
-    if not 0 < base_iterations <= target_iterations:
-        raise ValueError(
-            f"base_iterations must lie between 1 and target_iterations ({target_iterations}), "
-            f"got {base_iterations}"
-        )
-    stream = _streams(seed, 1)[0]
+    target_iterations = require_whole("target_iterations", target_iterations, at_least=1)
+    base_iterations = require_whole("base_iterations", base_iterations, at_least=1, at_most=target_iterations)
+    temperature = require_positive("temperature", temperature)
+    stream = draw_streams(seed, 1)[0]
     appear, leave = np.array(APPEAR), np.array(LEAVE)
     q = np.zeros((N_STATES, N_ACTIONS))
     state = simulators.taxi_initial(stream)
@@ -298,7 +308,7 @@ def train_policies(
 
 def soft_policy(q: ArrayLike, temperature: float) -> NDArray[np.float64]:
     """``softmax(q / temperature)`` row by row."""
-    scaled = np.asarray(q, dtype=np.float64) / temperature
+    scaled = np.asarray(q, dtype=np.float64) / require_positive("temperature", temperature)
     weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     distribution: NDArray[np.float64] = weight / weight.sum(axis=1, keepdims=True)
     return distribution

@@ -547,3 +547,49 @@ def test_dual_dice_where_all_mass_leaves_the_data():
     assert found.value == 0.0
     assert found.effective_sample_size == 0.0
     assert "E_p tau = 0.0000" in found.note
+
+
+def test_cross_fitting_reads_labels(mdp):
+    log = walk(mdp, 12, 6, seed=5)
+    states, actions = np.array([f"s{k}" for k in range(S)]), np.array([f"a{k}" for k in range(A)])
+    named = lg.Counts.from_transitions(
+        states[log["state"]], states[log["next_state"]], actions[log["action"]], log["reward"],
+        log["episode"], keep_episodes=True,
+    )  # fmt: skip
+    policy = {s: dict(zip(actions, row, strict=True)) for s, row in zip(states, mdp["policy"], strict=True)}
+    table = [[policy[s][a] for a in named.action_labels] for s in named.state_labels]
+    found = baselines.doubly_robust(named, GAMMA, policy=policy, folds=3)
+    assert found.value == baselines.doubly_robust(named, GAMMA, policy=table, folds=3).value
+    for folds in (0, 2.5, 13, "two"):
+        with pytest.raises(ValueError, match="folds must be a whole number from 1 to 12"):
+            baselines.doubly_robust(named, GAMMA, policy=policy, folds=folds)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("model_based", {"smoothing": "add-one"}, "smoothing belongs to Counts"),
+        ("doubly_robust", {"behavior": [0.5, 0.5]}, "behavior belongs to Counts"),
+        ("doubly_robust", {"weighted": True}, "weighted belongs to Counts"),
+        ("doubly_robust", {"folds": 3}, "folds belongs to Counts"),
+        ("doubly_robust", {"tau": [1.0, np.nan, 1.0, 1.0]}, r"tau\[1\] is nan"),
+        ("fitted_q", {"seed": 1.5}, "seed must be a whole"),
+        ("neural_dual_dice", {"seed": -1}, "seed must be a whole"),
+        ("neural_dual_dice", {"options": {"output": "square"}}, r"options\['output'\] is for solve"),
+        ("neural_dual_dice", {"options": {"base": "cloned"}}, r"options\['base'\] is for solve"),
+        (
+            "neural_importance_sampling",
+            {"behavior_log_density": np.zeros(4), "clone_options": {"steps": 9}},
+            "leave clone_options out",
+        ),
+    ],
+)
+def test_what_continuous_states_have_no_use_for_is_refused(method, given, message):
+    log = lg.Transitions(np.eye(4), [0, 1, 0, 1], np.ones(4), np.eye(4), episode=[0, 0, 1, 1])
+    with pytest.raises(ValueError, match=message):
+        getattr(baselines, method)(log, 0.9, policy=np.array([0.5, 0.5]), **given)
+
+
+def test_a_weight_of_rewards_that_is_no_number_is_refused(mdp, full):
+    with pytest.raises(ValueError, match="alpha_reward must be"):
+        baselines.best_dice(full, GAMMA, policy=mdp["policy"], alpha_reward=np.nan)

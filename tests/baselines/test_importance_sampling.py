@@ -130,6 +130,33 @@ def test_doubly_robust_with_weights_beyond_float64():
 
 
 @pytest.mark.parametrize("weighting", ["step", "trajectory"])
+@pytest.mark.parametrize("horizon", [None, 4])
+@pytest.mark.parametrize("flag", ["terminal", "truncated"])
+def test_episodes_end_where_a_row_says_so(weighting, horizon, flag):
+    """An id for a trajectory that starts anew within: rows after an end are another episode, as in counts."""
+    rng = np.random.default_rng(1)
+    action, reward, number = rng.integers(0, 2, 40), rng.normal(size=40), np.repeat([0, 1, 2, 3], 10)
+    ends = {flag: np.isin(np.arange(40) % 10, (2, 6, 9))}
+    state = np.zeros(40, int)
+    counts = lg.Counts.from_transitions(
+        state, state, action, reward, number, n_states=1, n_actions=2, keep_episodes=True, **ends
+    )
+    method = baselines.step_wise if weighting == "step" else baselines.trajectory_wise
+    expected = method(counts, 0.9, policy=[[0.3, 0.7]], behavior=[[0.5, 0.5]], horizon=horizon)
+    shuffled = rng.permutation(4)[:, None] * 10 + np.arange(10)
+    rows = shuffled.T.ravel()  # interleaved
+    found = baselines.neural_importance_sampling(
+        lg.Transitions(state[rows, None] / 1.0, action[rows], reward[rows], state[rows, None] / 1.0,
+                       episode=number[rows], **{flag: ends[flag][rows]}),
+        0.9, policy=np.array([0.3, 0.7]), weighting=weighting, horizon=horizon,
+        behavior_log_density=np.full(40, np.log(0.5)),
+    )  # fmt: skip
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    assert found.standard_error == pytest.approx(expected.standard_error, rel=1e-12)
+    assert found.weighed == "episodes"
+
+
+@pytest.mark.parametrize("weighting", ["step", "trajectory"])
 def test_policies_with_zeros_over_continuous_states(weighting):
     """The same weights as in a table: an action that the target never takes ends an episode's weight."""
     rng = np.random.default_rng(0)

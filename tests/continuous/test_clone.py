@@ -127,6 +127,23 @@ def test_what_a_base_needs():
         lg.solve(continuous, policy=lambda s, rng: s, method="gendice", options={"base": "known"})
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 0}, "steps must be a whole"),
+        ({"batch": 0}, "batch must be a whole"),
+        ({"learning_rate": -1.0}, "learning_rate must be"),
+        ({"hidden": ()}, "at least one layer"),
+        ({"low": [0.0, 0.0]}, r"low has shape \(2,\)"),
+        ({"seed": 0.5}, "seed must be a whole"),
+    ],
+)
+def test_what_a_clone_is_trained_by_is_checked(given, message):
+    log = lg.Transitions([0.0, 1.0], [0.5, 0.2], next_state=[1.0, 0.0])
+    with pytest.raises(ValueError, match=message):
+        clone_log_density(log, **given)
+
+
 def test_clones_do_not_depend_on_the_unit_of_actions():
     rng = np.random.default_rng(3)
     state = rng.normal(size=(400, 1))

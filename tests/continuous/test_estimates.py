@@ -79,6 +79,48 @@ def test_linear_ratios_that_cannot_be_found_are_not_called_solved(objective, sta
     assert lg.solve(transitions, 1.0, method="linear", **objective).status is status
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"features": lambda x: x}, r"features\[\d+, 0\] is -\S+, which is negative; tau = features @ w"),
+        ({"features": lambda x: np.full((len(x), 2), np.nan)}, r"features\[0, 0\] is nan"),
+        ({"features": lambda x: np.ones((3, 2))}, r"features must have one row per cell, shape \(60, d\)"),
+        ({"features": np.ones((60, 2))}, "features must be the name of a builder"),
+        ({"dual_features": lambda x: np.full(len(x), np.inf)}, r"dual_features\[0, 0\] is inf"),
+        ({"options": {"standardize": "no"}}, r"options\['standardize'\] must be True or False"),
+    ],
+)
+def test_features_are_checked(given, message):
+    """Negative ones made a ratio of the objective's other side, with overflows on the way."""
+    state = np.random.default_rng(10).normal(size=(60, 1))
+    log = lg.Transitions(state, next_state=0.5 * state)
+    with pytest.raises(ValueError, match=message):
+        lg.solve(log, method="linear", **given)
+
+
+@pytest.mark.parametrize("method", ["gendice", "linear"])
+def test_ratios_are_asked_for_as_they_were_logged(method):
+    """One coordinate stood for all three, and a chain took actions without a word."""
+    rng = np.random.default_rng(9)
+    state, action = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
+    log = lg.Transitions(state, action, None, 0.5 * state, initial_state=state[:5])
+    options = {"batch": 8, "hidden": 4} if method == "gendice" else {"n_features": 5, "n_dual_features": 3}
+    given = {"method": method, "max_iter": 2, "options": options}
+    found = lg.solve(log, 0.9, policy=GaussianPolicy(lambda s: s[:, :2], 0.5), **given)
+    np.testing.assert_allclose(found.ratio(state, action), found.tau, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"state has shape \(2, 1\); give one row of 3 coordinates"):
+        found.ratio(state[:2, :1], action[:2])
+    with pytest.raises(ValueError, match=r"state has shape \(3,\)"):
+        found.ratio(state[0], action[0])
+    with pytest.raises(ValueError, match=r"action has shape \(2,\); give one row of 2 coordinates"):
+        found.ratio(state[:2], action[:2, 0])
+    with pytest.raises(ValueError, match="action has 3 rows but state has 2"):
+        found.ratio(state[:2], action[:3])
+    chain = lg.solve(lg.Transitions(state, next_state=state, initial_state=state[:5]), 0.9, **given)
+    with pytest.raises(ValueError, match="action is given, but the transitions have none"):
+        chain.ratio(state[:2], action[:2])
+
+
 def test_terminal_states_are_absorbed_or_restarted():
     rng = np.random.default_rng(3)
     # From 0 the chain stays or ends with probability 1/2 each, at reward 1 per step: V = 1 / (1 - gamma / 2).
@@ -207,6 +249,33 @@ def test_a_checkpoint_knows_episodes_and_sampled_policies(half_trained, tmp_path
     lg.solve(transitions, 0.9, policy=target(0.5), method="gendice", max_iter=4, options=options)
     with pytest.raises(ValueError, match="written with policy actions"):
         lg.solve(transitions, 0.9, policy=target(0.6), method="gendice", max_iter=4, options=options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch": 32.5}, r"options\['batch'\] must be a whole number"),
+        ({"average": "half"}, r"options\['average'\] must be a number"),
+        ({"holdout": None}, r"options\['holdout'\] must be a number"),
+        ({"momentum": 1.0}, r"options\['momentum'\] must lie in \[0, 1\)"),
+        ({"decay": "no"}, r"options\['decay'\] must be True or False"),
+        ({"standardize": 0.5}, r"options\['standardize'\] must be True or False"),
+        ({"hidden": None}, r"options\['hidden'\] must be a whole number"),
+        ({"hidden": []}, "at least one layer"),
+    ],
+)
+def test_options_of_training_are_named(given, message):
+    log = lg.Transitions([0.0, 1.0], next_state=[1.0, 0.0])
+    with pytest.raises(ValueError, match=message):
+        lg.solve(log, method="gendice", max_iter=1, options=given)
+
+
+def test_whole_numbers_may_be_floats():
+    log = lg.Transitions(np.arange(20) % 7 / 3.0, next_state=np.arange(20) % 5 / 2.0)
+    options = {"batch": 16, "ensemble": 2, "report_every": 1, "hidden": (4,)}
+    plain = lg.solve(log, method="gendice", max_iter=2, options=options)
+    floats = {"batch": 16.0, "ensemble": 2.0, "report_every": None, "hidden": np.array([4.0])}
+    assert lg.solve(log, method="gendice", max_iter=2, options=floats).tau.tolist() == plain.tau.tolist()
 
 
 def _cut_back(path, transitions, options, steps):

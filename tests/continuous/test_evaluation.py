@@ -159,6 +159,17 @@ def test_a_collapsed_ratio_is_not_headlined():
     assert NeuralOptions().learning_rate == 1e-3
 
 
+def test_episodes_that_end_before_a_state_is_drawn():
+    """Near gamma = 1 all mass is past the ends: there is no simulated ratio, and the cloned one is shown."""
+    rng = np.random.default_rng(4)
+    state, action = rng.normal(size=(2, 90, 1))
+    log = lg.Transitions(state, action, state[:, 0], state, episode=np.arange(90), terminal=np.ones(90, bool))
+    found = lg.solve(log, 0.999999, policy=TARGET, method="model", options=QUICK)
+    assert found.value == pytest.approx(1e-6 * state.mean(), abs=1e-7)
+    assert np.isnan(found.evidence["ratio"].value)
+    assert np.isfinite(found.tau).all()
+
+
 def test_integers_and_missing_rewards_go_to_the_ratio():
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 3, 201)

@@ -93,6 +93,15 @@ def test_residual_is_the_root_of_the_largest_objective(kind, gamma, activation):
     assert HeldOut(samples, rows, seed=0).residual(learner) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("episode", [None, np.repeat(np.arange(10), 3)])
+def test_some_rows_are_always_trained_on(episode):
+    """A share of .98 of ten parts is all of them, and networks were trained on what lay in memory."""
+    log = lg.Transitions(np.arange(30.0), next_state=np.arange(30.0), initial_state=[0.0], episode=episode)
+    trained, held = split_rows(prepare(log, None, 0.9), 0.99, 0)
+    assert len(trained) == (1 if episode is None else 3)
+    np.testing.assert_array_equal(np.sort(np.concatenate([trained, held])), np.arange(30))
+
+
 def test_a_single_row_is_trained_on():
     samples = prepare(lg.Transitions([0.5], next_state=[0.7], episode=[0]), None, 0.9)
     assert [rows.tolist() for rows in split_rows(samples, 0.1, 0)] == [[0], [0]]

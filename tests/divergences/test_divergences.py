@@ -208,6 +208,30 @@ def test_mmd_features_are_a_root_of_the_kernel():
         assert np.allclose(fitted.root() @ fitted.root().T, fitted.kernel, atol=1e-10)
 
 
+def test_points_are_one_per_cell():
+    """Four points in the plane were read as eight numbers, one for each of eight state-action cells."""
+    for points in (np.zeros((4, 2)), np.zeros((8, 2, 2)), np.float64(1.0)):
+        with pytest.raises(ValueError, match=r"one row of coordinates per cell \(8\)"):
+            read_divergence(MMD(points=points), chain_flow(8))
+    with pytest.raises(ValueError, match=r"points\[3\] is nan"):
+        read_divergence(MMD(points=[0.0, 1.0, 2.0, np.nan]), chain_flow(4))
+
+
+class Short(Wasserstein):
+    """A metric of a user's own: |f| <= 1 alone."""
+
+    def dual_set(self, n, bound):
+        return super().dual_set(n, 1.0)
+
+
+def test_fitting_keeps_the_class_of_a_metric():
+    for one in (Short(), Dudley(), Wasserstein(), MMD()):
+        fitted = read_divergence(one, chain_flow(5))
+        assert type(fitted) is type(one)
+        assert not hasattr(one, "first")
+        assert not hasattr(one, "kernel")
+
+
 def test_gradient_penalty_has_its_gradient():
     flow = chain_flow(6)
     fitted = read_divergence(Wasserstein(gradient_penalty=3.0), flow)

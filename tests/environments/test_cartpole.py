@@ -97,8 +97,8 @@ def test_the_trained_policy_hardly_falls_and_behaviors_fall_more():
     [
         (lambda: CartpolePolicy(np.zeros(3), 0.0, 0.5), r"shape \(4,\)"),
         (lambda: CartpolePolicy(np.zeros(4), 0.0, 1.5), "share must lie"),
-        (lambda: simulate_cartpole([], 5), "n_trajectories must be at least 1"),
-        (lambda: simulate_cartpole([control.policy("cartpole")], 5, seed=-1), "seed must lie"),
+        (lambda: simulate_cartpole([], 5), "n_trajectories must be a whole number of at least 1"),
+        (lambda: simulate_cartpole([control.policy("cartpole")], 5, seed=-1), "seed must be a whole"),
         (
             lambda: simulate_cartpole([control.policy("cartpole"), CartpolePolicy(np.zeros(4), 0.0, 1.0)], 5),
             "policy 1 has other weights",

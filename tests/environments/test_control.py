@@ -185,6 +185,11 @@ def test_on_policy_values_against_direct_sums():
         (lambda: control.policy("cartpole", stage="early"), "stage must be"),
         (lambda: control.collect("reacher", [], 2, 5), "policies is empty"),
         (lambda: control.collect("cartpole", control.policy("cartpole"), 0, 5), "n_trajectories"),
+        (lambda: control.collect("cartpole", control.policy("cartpole"), 2, 5.5), "n_steps must be a whole"),
+        (
+            lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [1.0], 0, 100),
+            "n_trajectories must be a whole",
+        ),
         (
             lambda: control.on_policy_value("cartpole", control.policy("cartpole"), [0.99], 2, 100),
             "give at least 917",

@@ -197,3 +197,12 @@ def test_behavior_mixture_and_its_checks(random_policy):
         taxi.simulate(uniform, 1, 0)
     with pytest.raises(ValueError, match="gamma"):
         taxi.policy_value(uniform, 1.1)
+    with pytest.raises(ValueError, match="n_episodes must be a whole"):
+        taxi.simulate(uniform, 2.5, 1)
+    with pytest.raises(ValueError, match="seed must be a whole"):
+        taxi.simulate(uniform, 1, 1, seed=1.5)
+    with pytest.raises(ValueError, match="base_iterations must be a whole"):
+        taxi.train_policies(target_iterations=2, base_iterations=1.5)
+    for call in (lambda: taxi.train_policies(temperature=0.0), lambda: taxi.soft_policy(uniform, 0.0)):
+        with pytest.raises(ValueError, match="temperature must be positive"):
+            call()
