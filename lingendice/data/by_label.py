@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_number
 from lingendice.data.labels import Labels, index_of
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
 
 COLUMNS = {
     "state": ("state", "states", "s", "state_id"),
@@ -33,30 +35,6 @@ COLUMNS = {
     "probability": ("probability", "probabilities", "prob", "probs", "p", "pi", "weight", "count"),
 }
 """Names of the columns of a policy or distribution in long form; capitals do not matter."""
-
-
-class Space(Protocol):
-    """States and actions with their labels: counts."""
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-
-    @property
-    def n_actions(self) -> int | None:
-        """Number of actions."""
-
-    @property
-    def state_labels(self) -> Labels | None:
-        """Labels of the states, if they have any."""
-
-    @property
-    def action_labels(self) -> Labels | None:
-        """Labels of the actions, if they have any."""
-
-    @property
-    def cell_count(self) -> NDArray[Any]:
-        """How often each action was taken in each state."""
 
 
 class _Names:
@@ -102,11 +80,11 @@ class _Names:
         return place if self.labels is None else self.labels[place]
 
 
-def _states(space: Space) -> _Names:
+def _states(space: Counts) -> _Names:
     return _Names("state", space.state_labels, space.n_states)
 
 
-def _actions(space: Space) -> _Names:
+def _actions(space: Counts) -> _Names:
     return _Names("action", space.action_labels, space.n_actions or 0)
 
 
@@ -198,7 +176,7 @@ def _by_index(name: str, given: Any, states: _Names) -> Any:
 # -- distributions ---------------------------------------------------------------------------------------
 
 
-def read_distribution(name: str, given: Any, space: Space) -> Any:
+def read_distribution(name: str, given: Any, space: Counts) -> Any:
     """A distribution by label as an array over states; what is not by label is returned as it is."""
     states = _states(space)
     entries = _weights_by_label(name, given, states)
@@ -237,7 +215,7 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
     return None
 
 
-def read_rewards(name: str, given: Any, space: Space) -> Any:
+def read_rewards(name: str, given: Any, space: Counts) -> Any:
     """Rewards by state, or by state and action, as an array; what is not by label is returned as it is.
 
     By label are mappings, Series by their index, and frames: with a column of rewards, or one per action.
@@ -295,7 +273,7 @@ def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
 # -- policies --------------------------------------------------------------------------------------------
 
 
-def read_policy_table(name: str, given: Any, space: Space) -> Any:
+def read_policy_table(name: str, given: Any, space: Counts) -> Any:
     """A policy by label as an array (n_states, n_actions); what is not by label is returned as it is.
 
     States in which the log takes no action at all may be left out: what is done there makes no difference.
@@ -406,7 +384,7 @@ def _is_row(choice: Any, actions: _Names) -> bool:
 # -- one policy, or several by name ----------------------------------------------------------------------
 
 
-def holds_several(policy: Any, space: Space | None = None) -> bool:
+def holds_several(policy: Any, space: Counts | None = None) -> bool:
     """Whether ``policy`` holds several policies: by name, in a list, or as a 3-D array.
 
     A mapping is one policy where it maps states to actions, or to probabilities of actions; it holds several
@@ -422,7 +400,7 @@ def holds_several(policy: Any, space: Space | None = None) -> bool:
     return policy is not None and np.ndim(policy) == 3
 
 
-def _names_policies(policy: Mapping[Any, Any], space: Space | None) -> bool:
+def _names_policies(policy: Mapping[Any, Any], space: Counts | None) -> bool:
     if space is None or not policy:
         return True
     kinds = {_whole_policy(key, value, space) for key, value in policy.items()}
@@ -436,7 +414,7 @@ def _names_policies(policy: Mapping[Any, Any], space: Space | None) -> bool:
     )
 
 
-def _whole_policy(key: Any, value: Any, space: Space) -> bool | None:
+def _whole_policy(key: Any, value: Any, space: Counts) -> bool | None:
     """Whether a value is a policy over all states; None where it may just as well be the row of one."""
     states, actions = _states(space), _actions(space)
     if is_table(value) or callable(value) or hasattr(value, "toarray"):
