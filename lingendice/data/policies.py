@@ -37,50 +37,35 @@ def is_policy(given: Any) -> bool:
     return callable(given) or callable(getattr(given, "predict", None))
 
 
-def plain_output(found: Any, call: str) -> NDArray[Any]:
-    """An array from what ``call`` returned."""
+def act(given: Any, states: Floats, rng: np.random.Generator | None = None) -> NDArray[Any]:
+    """One action per state, or one row of probabilities; actions stay within a Gymnasium ``Box``."""
+    found = _call(given, states, rng)
     if isinstance(found, tuple):
         found = found[0]
     if hasattr(found, "detach"):
         found = found.detach().cpu().numpy()
-    return numeric_array(call, found)
+    found = numeric_array("policy(states, rng)" if takes_rng(given) else "policy(states)", found)
+    space = getattr(given, "action_space", None)
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is not None and high is not None and found.dtype.kind == "f":
+        found = np.clip(found, low, high)
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class Adapted:
-    """What acts, as one function of states and a random generator."""
-
-    given: Any
-    bounds: tuple[Any, Any] | None = None
-    """Least and largest action, from a Gymnasium ``Box``."""
-
-    def __call__(self, states: Floats, rng: np.random.Generator | None = None) -> NDArray[Any]:
-        """One action per state, or one row of probabilities."""
-        call = "policy(states, rng)" if takes_rng(self.given) else "policy(states)"
-        found = plain_output(self._call(states, rng), call)
-        if self.bounds is not None and found.dtype.kind == "f":
-            found = np.clip(found, *self.bounds)
-        return found
-
-    def _call(self, states: Floats, rng: np.random.Generator | None) -> Any:
-        given = self.given
-        if callable(getattr(given, "predict", None)):
-            greedy = {"deterministic": True} if "deterministic" in _names(given.predict) else {}
-            return given.predict(self._as_trained(states), **greedy)
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(given, torch.nn.Module):
-            parameter = next(iter(given.parameters()), None)
-            kind = torch.float32 if parameter is None else parameter.dtype
-            place = "cpu" if parameter is None else parameter.device
-            with torch.no_grad():
-                return given(torch.as_tensor(np.array(states), dtype=kind, device=place))
-        return given(states, rng) if takes_rng(given) else given(states)
-
-    def _as_trained(self, states: Floats) -> Floats:
-        """Models that were trained on single precision refuse double."""
-        space = getattr(self.given, "observation_space", None)
-        kind = getattr(space, "dtype", np.float32)
-        return states.astype(kind) if states.dtype.kind == "f" else states
+def _call(given: Any, states: Floats, rng: np.random.Generator | None) -> Any:
+    if callable(getattr(given, "predict", None)):
+        greedy = {"deterministic": True} if "deterministic" in _names(given.predict) else {}
+        # Models that were trained on single precision refuse double.
+        kind = getattr(getattr(given, "observation_space", None), "dtype", np.float32)
+        return given.predict(states.astype(kind) if states.dtype.kind == "f" else states, **greedy)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        parameter = next(iter(given.parameters()), None)
+        kind = torch.float32 if parameter is None else parameter.dtype
+        place = "cpu" if parameter is None else parameter.device
+        with torch.no_grad():
+            return given(torch.as_tensor(np.array(states), dtype=kind, device=place))
+    return given(states, rng) if takes_rng(given) else given(states)
 
 
 def _names(function: Function) -> Mapping[str, inspect.Parameter]:
@@ -102,19 +87,12 @@ def takes_rng(function: Function) -> bool:
     return len(wanted) >= 2 or any(one.name in ("rng", "generator") for one in given)
 
 
-def adapted(given: Any) -> Adapted:
-    """What acts, with the bounds of its Gymnasium action space where it has one."""
-    space = getattr(given, "action_space", None)
-    low, high = getattr(space, "low", None), getattr(space, "high", None)
-    return Adapted(given, None if low is None or high is None else (low, high))
-
-
 def mean_action_rows(given: Any, states: NDArray[Any], n_actions: int) -> Floats:
     """Probabilities of a policy that only draws, from ``DRAWS`` draws in each state."""
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(DRAWS):
-        rows = action_rows(adapted(given)(states, rng), len(states), n_actions)
+        rows = action_rows(act(given, states, rng), len(states), n_actions)
         drawn.append(require_action_distributions("policy(states, rng)", rows, len(states)))
     return np.mean(drawn, axis=0)
 
@@ -173,7 +151,7 @@ class CallablePolicy(DiscretePolicy):
     def probabilities(self, states: NDArray[Any]) -> Floats:
         if self.n_actions is not None and takes_rng(self.function):
             return mean_action_rows(self.function, states, self.n_actions)
-        found = adapted(self.function)(states)
+        found = act(self.function, states)
         if self.n_actions is not None:
             found = action_rows(found, len(states), self.n_actions)
         return require_action_distributions("policy(states)", found, len(states))
@@ -208,7 +186,7 @@ class SampledPolicy(ContinuousPolicy):
     density: Callable[[Floats, Floats], ArrayLike] | None = None
 
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
-        actions = adapted(self.function)(states, rng).astype(np.float64, copy=False)
+        actions = act(self.function, states, rng).astype(np.float64, copy=False)
         if actions.ndim == 1:
             actions = actions[:, None]
         if actions.ndim != 2 or len(actions) != len(states):
