@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,16 +82,16 @@ class _Group(NamedTuple):
 
 @heeds_ctrl_c
 def count_pairs(
-    row: Any,
-    column: Any,
+    row: Array,
+    column: Array,
     n_rows: int,
     n_columns: int,
     *,
-    action: Any = None,
+    action: Array | None = None,
     n_actions: int = 1,
-    ends: Any = None,
-    weight: Any = None,
-    value: Any = None,
+    ends: Array | None = None,
+    weight: Array | None = None,
+    value: Array | None = None,
     want_entry: bool = False,
     threads: int = 1,
 ) -> PairCounts:
@@ -112,7 +112,8 @@ def count_pairs(
 
     Parameters
     ----------
-    row, column : 1-d integer arrays of equal length
+    row, column : 1-d integer arrays
+        Of one length, as all arrays here: whoever calls has checked that.
     n_rows, n_columns : int
     action : array, optional
         Makes the row of a transition ``row * n_actions + action``.
@@ -139,18 +140,10 @@ def count_pairs(
     >>> counts.indptr.tolist(), counts.indices.tolist(), counts.count.tolist()
     ([0, 1, 2], [0, 2], [1, 2])
     """
-    ids = {"row": row, "action": action, "column": column}
-    columns = {name: NO_IDS if ids[name] is None else _integers(ids[name], name) for name in ids}
-    weight, value = _numbers(weight, "weight"), _numbers(value, "value")
-    flags = NO_FLAGS if ends is None else np.asarray(ends, bool)
-    for name, array in {**columns, "ends": flags, "weight": weight, "value": value}.items():
-        absent = array is None or array is NO_IDS or array is NO_FLAGS
-        if not absent and array.shape != columns["row"].shape:
-            raise ValueError(f"{name} has shape {array.shape}, row has {columns['row'].shape}")
-    n_rows, n_columns = int(n_rows), int(n_columns)
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
-    sizes = Sizes(n_rows, int(n_actions), n_columns, column_bits)
-    log = Log(Columns(*columns.values(), flags), sizes, weight, value)
+    sizes = Sizes(n_rows, n_actions, n_columns, column_bits)
+    ids = Columns(row, NO_IDS if action is None else action, column, NO_FLAGS if ends is None else ends)
+    log = Log(ids, sizes, weight, value)
     if log.n <= _CHUNK:
         threads = 1
     if row_bits + column_bits > 63:
@@ -178,24 +171,6 @@ def _count_many(log: Log, bits: int, want_entry: bool, threads: int) -> PairCoun
     writer = _tally(parts, plan, threads)
     entry = _entries(parts, writer, threads) if want_entry else None
     return writer.finish()._replace(entry=entry)
-
-
-def _integers(array: Array, name: str) -> Array:
-    array = np.asarray(array)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} must hold integers, got {array.dtype}")
-    return array
-
-
-def _numbers(array: Array | None, name: str) -> Array | None:
-    if array is None:
-        return None
-    array = np.asarray(array)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
-    return array
 
 
 def _count_renamed(log: Log, want_entry: bool, threads: int) -> PairCounts:
