@@ -308,20 +308,27 @@ class Counts(Hinted):
     __hash__ = None  # type: ignore[assignment]
 
     def with_states(self, n_states: int, n_actions: int | None = None) -> Counts:
-        """The same counts over a larger space: further states and actions were never seen."""
+        """The same counts over a larger space: further states and actions were never seen.
+
+        Without ``n_actions`` the actions stay as they are.
+        """
         n_states = require_whole("n_states", n_states)
-        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        n_actions = self.n_actions if n_actions is None else require_whole("n_actions", n_actions)
         require_room(n_states * (1 if n_actions is None else n_actions))
-        if n_states < self.n_states or (n_actions or 0) < (self.n_actions or 0):
-            raise ValueError(f"counts over {self.n_states} states cannot shrink to {n_states}")
-        if (n_states, n_actions) == (self.n_states, self.n_actions):
-            return self
-        if self.indptr.size == 1 and self.n_actions is None:
+        if self.n_states == 0 and self.n_actions is None:
             return replace(
                 self, n_states=n_states, n_actions=n_actions, indptr=Counts.empty(n_states, n_actions).indptr
             )
-        if (n_actions is None) != (self.n_actions is None):
-            raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
+        if n_actions is not None and self.n_actions is None:
+            raise ValueError(f"n_actions={n_actions} but the data hold no actions; leave n_actions out")
+        sizes = {"states": (n_states, self.n_states), "actions": (n_actions or 0, self.n_actions or 0)}
+        for what, (asked, held) in sizes.items():
+            if asked < held:
+                raise ValueError(
+                    f"n_{what}={asked} but the data are over {held} {what}; raise n_{what}, or leave it out"
+                )
+        if (n_states, n_actions) == (self.n_states, self.n_actions):
+            return self
         old, new = self.n_actions or 1, n_actions or 1
         lengths = np.zeros((n_states, new), dtype=np.int64)
         lengths[: self.n_states, :old] = np.diff(self.indptr).reshape(self.n_states, old)

@@ -244,7 +244,8 @@ def count_piece(
     opened = open_source(source, options, names) if matrix is None else matrix
     _refuse_without_effect(opened, options, names, checkpoint is not None)
     if isinstance(opened, Counts):
-        return Piece(_of_size(opened, *rule.sizes))
+        n_states, n_actions = rule.sizes
+        return Piece(opened.with_states(opened.n_states if n_states is None else n_states, n_actions))
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and (checkpoint is not None or span.keep_ends):
         raise ValueError(
@@ -346,20 +347,6 @@ def _read_matrix(source: Any) -> Counts | Source | None:
     if not isinstance(data, dict):
         return Counts.from_matrix(data)
     return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
-
-
-def _of_size(counts: Counts, n_states: int | None, n_actions: int | None) -> Counts:
-    """What a matrix holds, or a file of counts, over as many states and actions as asked for."""
-    if n_actions is not None and counts.n_actions is None:
-        raise ValueError(f"n_actions={n_actions} but the data hold no actions; leave n_actions out")
-    sizes = {"states": (n_states, counts.n_states), "actions": (n_actions, counts.n_actions)}
-    for what, (asked, held) in sizes.items():
-        if asked is not None and held is not None and asked < held:
-            raise ValueError(
-                f"n_{what}={asked} but the data are over {held} {what}; raise n_{what}, or leave it out"
-            )
-    wanted = [held if asked is None else asked for asked, held in sizes.values()]
-    return counts.with_states(wanted[0] or 0, wanted[1])
 
 
 class _Run:

@@ -285,3 +285,15 @@ def test_merge_refuses_to_mix_chains_and_mdps():
         chain + mdp
     with pytest.raises(ValueError, match="label both or neither"):
         chain + lg.Counts.from_transitions(["a"], ["b"])
+
+
+def test_counts_grow_in_states_alone_and_say_what_cannot_shrink():
+    counts = lg.Counts.from_transitions([0, 1, 0], [1, 0, 1], action=[0, 1, 0])
+    larger = counts.with_states(3)
+    assert (larger.n_states, larger.n_actions, larger.total) == (3, 2, 3)
+    with pytest.raises(ValueError, match="n_actions=1 but the data are over 2 actions"):
+        counts.with_states(2, 1)
+    with pytest.raises(ValueError, match="n_states=1 but the data are over 2 states"):
+        counts.with_states(1)
+    with pytest.raises(ValueError, match="n_actions=2 but the data hold no actions"):
+        lg.Counts.from_transitions([0, 1], [1, 0]).with_states(2, 2)
