@@ -375,6 +375,7 @@ def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
     (``NEXT_STEP``, the default since Gymnasium 1.0) that one ignores its action and is left out.
     """
     rows: dict[int, list[tuple[Any, ...]]] = {}
+    resets_later = True
     for step in steps:
         if len(step) < 6:
             raise ValueError(
@@ -385,8 +386,10 @@ def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
         info = step[6] if len(step) > 6 else {}
         if np.ndim(reward) == 0:
             rows.setdefault(0, []).append((state, action, reward, following, ended, cut))
+            resets_later = False  # one environment is reset between its steps
             continue
         final = info.get("final_obs", info.get("final_observation"))
+        resets_later &= final is None
         for k in range(len(np.asarray(reward))):
             done = bool(ended[k]) or bool(cut[k])
             arrival = final[k] if done and final is not None and final[k] is not None else following[k]
@@ -397,7 +400,7 @@ def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
         )
     parts = []
     for own in rows.values():
-        own, begin = _without_resets(own), 0
+        own, begin = _without_resets(own) if resets_later else own, 0
         for k, step in enumerate(own):
             if _is_done(step) or k == len(own) - 1:
                 columns = zip(*own[begin : k + 1], strict=True)
@@ -429,5 +432,5 @@ def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> Arguments:
     episode = np.repeat(np.arange(len(parts)), [len(part[2]) for part in parts])
     return {
         "state": state, "action": action, "reward": reward, "next_state": following, "episode": episode,
-        "terminal": require_flags("terminal", ended, len(reward)),
+        "terminal": ended,
     }  # fmt: skip

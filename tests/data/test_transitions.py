@@ -148,6 +148,19 @@ def test_steps_of_too_few_entries_are_named():
         lg.Transitions.from_gymnasium([(0, 0, 1.0, 1, False)])
 
 
+def test_no_step_is_taken_for_a_reset_where_environments_reset_otherwise():
+    # A walk of no reward that is cut off where episodes begin goes on as if from a reset.
+    alone = [(0, 1, 0.0, 1, False, False), (1, 0, 0.0, 0, False, True), (0, 1, 0.0, 1, False, False)]
+    read = lg.Transitions.from_gymnasium(alone)
+    assert (len(read), read.n_episodes) == (3, 2)
+    none, vector = np.zeros(1, bool), [[np.array([entry]) for entry in step] for step in alone]
+    infos = [{}, {"final_obs": np.array([0])}, {}]
+    read = lg.Transitions.from_gymnasium([(*step, info) for step, info in zip(vector, infos, strict=True)])
+    assert (len(read), read.n_episodes) == (3, 2)
+    later = [vector[0], vector[1], [np.array([0]), np.array([1]), np.zeros(1), np.array([0]), none, none]]
+    assert len(lg.Transitions.from_gymnasium(map(tuple, later))) == 2
+
+
 def test_an_empty_sample_of_initial_states_is_refused():
     state = np.zeros((3, 2))
     with pytest.raises(ValueError, match="initial_state has no rows; leave it out"):
