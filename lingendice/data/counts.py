@@ -170,10 +170,9 @@ class Counts(Hinted):
             state, next_state, action, reward, episode, weight, terminal, truncated, time
         )
         if log.runs is not None and log.weight is None:
-            breaks = count_breaks(log.state, log.next_state, log.runs)
-            if breaks.n:
-                row = breaks.first if order is None else int(order[breaks.first])
-                warn_breaks(breaks.n, f"row {row}")
+            n_breaks, row = count_breaks(log.state, log.next_state, log.runs)
+            if n_breaks:
+                warn_breaks(n_breaks, f"row {row if order is None else order[row]}")
         n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
         if log.action is not None:
             n_actions = require_size("n_actions", n_actions, action_labels, (log.action,))
