@@ -24,7 +24,7 @@ from lingendice.data.labels import encode
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
-from lingendice.io.formats import IPC, PARQUET, FileError, format_of
+from lingendice.io.formats import IPC, PARQUET, FileError, format_of, require_file
 
 SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
 TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
@@ -70,8 +70,7 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
     CSV has commas and TSV tabs between entries, other text has blanks; a first line with the names of columns
     is recognized by them, and lines that begin with ``#`` or ``%`` are comments.
     """
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
+    require_file(path)
     suffix = format_of(path)
     if suffix in PARQUET or suffix in IPC:
         module = "parquet" if suffix in PARQUET else "feather"

@@ -30,3 +30,14 @@ def format_of(file: str | os.PathLike[str]) -> str:
     *before, last = ["", "", *Path(file).suffixes][-2:]
     inner = before[0].lower() if before else ""
     return inner if last.lower() in COMPRESSED and inner in TEXT else last.lower()
+
+
+def require_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+
+
+def in_one_line(error: Exception) -> str:
+    """What another library said, as a part of a message."""
+    return " ".join(str(error).split())[:300]

@@ -239,9 +239,8 @@ def count_piece(
     progress: Progress = False,
 ) -> Piece:
     """As :func:`read_transitions`, also for a part of a log."""
-    matrix = _read_matrix(source)
     names, rule = options.names(), options.rule()
-    opened = open_source(source, options, names) if matrix is None else matrix
+    opened = open_source(source, options, names)
     _refuse_without_effect(opened, options, names, checkpoint is not None)
     if isinstance(opened, Counts):
         n_states, n_actions = rule.sizes
@@ -270,8 +269,10 @@ def count_piece(
         return run.finish()
 
 
-def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
-    """Find out what kind of log this is."""
+def open_source(source: Any, options: ReadOptions, names: Names) -> Source | Counts:
+    """Find out what kind of log this is; counts where it is none."""
+    if (matrix := _read_matrix(source)) is not None:
+        return matrix
     state = options.columns.get("state")
     if isinstance(source, str) and source.startswith(MINARI):
         source = open_minari(source.removeprefix(MINARI))

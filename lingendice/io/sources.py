@@ -22,7 +22,16 @@ from typing import Any, NamedTuple, Protocol
 from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.csv_reader import Blame, open_text, read_plainly
-from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of
+from lingendice.io.formats import (
+    COMPRESSED,
+    IPC,
+    PARQUET,
+    STREAMED,
+    FileError,
+    format_of,
+    in_one_line,
+    require_file,
+)
 from lingendice.io.roles import ID_ROLES, Names
 
 MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
@@ -104,8 +113,7 @@ def find_files(paths: Any) -> list[Path]:
             raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
         return found
     if path.is_file() or not glob.has_magic(text):
-        if not path.is_file():
-            raise FileError(f"{path}: no such file")
+        require_file(path)
         return [path]
     matches = sorted(Path(match) for match in glob.glob(text, recursive=True))
     found = [match for match in matches if match.is_file()]
@@ -171,8 +179,9 @@ def _file_parts(file: Path, number: int, start: Position, names: Names, threads:
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
-    reason = " ".join(str(error).split())[:300]
-    return FileError(f"{where}: cannot be read ({reason}); it is damaged or cut short: fetch it again")
+    return FileError(
+        f"{where}: cannot be read ({in_one_line(error)}); it is damaged or cut short: fetch it again"
+    )
 
 
 # -- Parquet ------------------------------------------------------------------------------------------
@@ -335,7 +344,7 @@ def read_stream(
         except StopIteration:
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = " ".join(str(error).split())[:300] if blame is None else blame.reason()
+            message = in_one_line(error) if blame is None else blame.reason()
             raise FileError(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
                 "give the column one type throughout (ids are read as names with labels=True)"
@@ -424,9 +433,7 @@ class Frame(InOnePart):
                 wanted = list(dict.fromkeys(found.values()))
                 frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)
             except pa.ArrowException as error:
-                raise FileError(
-                    f"the DataFrame: {' '.join(str(error).split())}; give each column one type"
-                ) from None
+                raise FileError(f"the DataFrame: {in_one_line(error)}; give each column one type") from None
         if hasattr(frame, "collect_schema") and hasattr(frame, "collect") and not hasattr(frame, "to_arrow"):
             found = names.find(frame.collect_schema().names(), "the LazyFrame")
             frame = frame.select(list(dict.fromkeys(found.values()))).collect()
