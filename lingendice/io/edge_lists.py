@@ -72,25 +72,31 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
     """
     require_file(path)
     suffix = format_of(path)
-    if suffix in PARQUET or suffix in IPC:
-        module = "parquet" if suffix in PARQUET else "feather"
-        return edge_counts(arrow(module).read_table(path), weight)
-    rows = [entries for _, entries in text_rows(path, comments="#%")]
-    header = rows.pop(0) if rows and _names_columns(path, rows) else []
+    try:
+        if suffix in PARQUET or suffix in IPC:
+            module = "parquet" if suffix in PARQUET else "feather"
+            return edge_counts(arrow(module).read_table(path), weight)
+        return _text_counts([entries for _, entries in text_rows(path, comments="#%")], weight)
+    except FileError:
+        raise
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from None
+
+
+def _text_counts(rows: list[list[str]], weight: str | None) -> Counts:
+    header = rows.pop(0) if rows and _names_columns(rows) else []
     columns = _transposed(rows, len(header) or 2)
     if header:
-        found = _from_columns(named_columns(header, columns, f"{path}: "), weight)
+        found = _from_columns(named_columns(header, columns), weight)
     else:
-        found = *_split(columns, str(path)), weight
+        found = *_split(columns, "the file"), weight
     for end in found[:2]:
         if "" in end:
-            raise FileError(
-                f"{path}: edge {end.index('') + 1} has an empty end; fill it in or leave the line out"
-            )
+            raise ValueError(f"edge {end.index('') + 1} has an empty end; fill it in or leave the line out")
     return _count(*found)
 
 
-def _names_columns(path: Path, rows: Sequence[Sequence[str]]) -> bool:
+def _names_columns(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row is a header; one that is neither known nor an edge of the others is refused."""
     first = rows[0]
     if {name.casefold() for name in first} & {*SOURCE_COLUMNS, *TARGET_COLUMNS}:
@@ -98,9 +104,9 @@ def _names_columns(path: Path, rows: Sequence[Sequence[str]]) -> bool:
         return not any(end in first for row in rows[1:] for end in row[:2])
     numbers = all(_INTEGER.fullmatch(end) for row in rows[1:] for end in row[:2])
     if numbers and len(rows) > 1 and not any(map(_INTEGER.fullmatch, first[:2])):
-        raise FileError(
-            f"{path}: the first line {list(first)} is no edge between numbers; call its columns source and "
-            "target, or leave it out"
+        raise ValueError(
+            f"the first line {list(first)} is no edge between numbers; call its columns source and target, "
+            "or leave it out"
         )
     return False
 
@@ -161,11 +167,15 @@ def _numbers(value: Iterable[Any]) -> NDArray[Any]:
     if isinstance(value, np.ndarray):
         return value
     listed = list(value)
-    if any(isinstance(entry, str) for entry in listed):
-        try:
-            return np.array([float(entry) for entry in listed])
-        except ValueError as error:
-            raise ValueError(f"weight: {error}; pass weight=None to take 1 for every edge") from None
+    for place, entry in enumerate(listed):
+        if isinstance(entry, str):
+            try:
+                listed[place] = float(entry)
+            except ValueError:
+                raise ValueError(
+                    f"edge {place + 1} has the weight {entry!r}, which is not a number; pass weight=None to "
+                    "take 1 for every edge"
+                ) from None
     return numeric_array("weight", listed)
 
 
