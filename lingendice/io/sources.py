@@ -106,7 +106,8 @@ def find_files(paths: Any) -> list[Path]:
     text = os.fspath(paths)
     path = Path(text)
     if path.is_dir():
-        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED)
+        # Spark writes a table as a folder that is called like a file.
+        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED and file.is_file())
         # Hidden ones are copies that other programs keep: .ipynb_checkpoints, ._ of macOS.
         found = sorted(file for file in inside if not re.search(r"(^|[\\/])\.", str(file.relative_to(path))))
         if not found:

@@ -425,6 +425,14 @@ def test_times_that_are_no_numbers_from_0_are_refused():
         lg.read_transitions(clock, time="t")
 
 
+def test_a_folder_of_tables_that_are_folders_is_read_file_by_file(tmp_path):
+    table = pa.table({"state": [0, 1], "next_state": [1, 0]})
+    for day in ("1", "2"):
+        (tmp_path / f"day{day}.parquet").mkdir()
+        pq.write_table(table, tmp_path / f"day{day}.parquet" / "part-0.parquet")
+    assert lg.read_transitions(tmp_path).total == 4
+
+
 def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
     log = make_log()
     (tmp_path / ".ipynb_checkpoints").mkdir()
