@@ -304,21 +304,21 @@ def d4rl_columns(dataset: Mapping[str, ArrayLike]) -> Arguments:
     for name in ("observations", "actions", "rewards", "terminals"):
         if name not in dataset:
             raise ValueError(f"dataset has no {name!r}; it has {', '.join(map(repr, dataset))}")
-    state = np.asarray(dataset["observations"])
+    state = plain_array("observations", dataset["observations"])
     terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
     timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
     cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
     episode = np.concatenate([[0], np.cumsum((terminal | cut)[:-1])])
     keep = np.ones(len(state), dtype=bool)
     if "next_observations" in dataset:
-        following = np.asarray(dataset["next_observations"])
+        following = plain_array("next_observations", dataset["next_observations"])
     else:
         following = np.concatenate([state[1:], state[-1:]])
         # The row after the last one of an episode belongs to the next: its own arrival is unknown.
         keep[cut & ~terminal] = False
         keep[-1] = keep[-1] and bool(terminal[-1])
     columns = {
-        "state": state, "action": np.asarray(dataset["actions"]),
+        "state": state, "action": plain_array("actions", dataset["actions"]),
         "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
         "episode": episode, "terminal": terminal,
     }  # fmt: skip

@@ -128,6 +128,10 @@ def test_ratios_are_asked_for_at_states_and_actions_that_exist(state, action, me
     [
         ({"terminals": [0, np.nan, 1]}, r"terminals\[1\] is nan; flags are"),
         ({"terminals": [0, 2, 1]}, r"terminals\[1\] is 2; flags are"),
+        (
+            {"observations": np.ma.masked_array(np.ones((3, 1)), [[0], [1], [0]])},
+            r"observations\[1, 0\] is",
+        ),
         ({"timeouts": [0, -1, 0]}, r"timeouts\[1\] is -1; flags are"),
         ({"rewards": [1.0, 2.0]}, "reward has 2 entries but observations has 3"),
         ({"next_observations": np.zeros((2, 1))}, "next_state has 2 entries but observations has 3"),
