@@ -89,8 +89,11 @@ def _read_text(path: Path) -> NDArray[Any] | dict[str, list[Any]]:
     """The columns of a table whose header has a column of states, else an array of numbers."""
     rows = text_rows(path)
     _, header = next(rows, (0, []))
-    if {name.casefold() for name in header} & set(COLUMNS["state"]):
-        return _read_columns(path, header, rows)
+    names = {name.casefold() for name in header}
+    usual = next((alias for alias in COLUMNS["state"] if alias in names), None)
+    if usual is not None:
+        # A mapping of columns is known by this name; a column of states may have others, as states may.
+        return _read_columns(path, ["state" if name.casefold() == usual else name for name in header], rows)
     numbers: list[list[float]] = []
     whole = True
     for line, row in text_rows(path, comments="#"):
