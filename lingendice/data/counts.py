@@ -378,7 +378,7 @@ class Counts(Hinted):
             return f"Counts({size}, {self.count.size:,} edges or probabilities, not a sample)"
         text = f"Counts({size}, {amount(self.total)} transitions, {self.count.size:,} distinct"
         if self.initial_count is not None:
-            text += f", {self.initial_count.sum():,} episodes"
+            text += f", {amount(self.initial_count.sum())} episodes"
         return text + ")"
 
     def _repr_html_(self) -> str:
@@ -389,7 +389,7 @@ class Counts(Hinted):
         rows.append(("transitions", shown))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
-            rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
+            rows.append(("episodes", amount(self.initial_count.sum()) + (", kept" if self.episodes else "")))
         if self.reward is not None:
             rows.append(
                 ("mean reward", f"{np.nansum(self.data_distribution * np.nan_to_num(self.reward)):.6g}")

@@ -216,6 +216,8 @@ def test_counts_pickle_and_show_themselves():
     counts = lg.Counts.from_transitions([0, 1], [1, 0], action=[0, 1], episode=[0, 0])
     assert pickle.loads(pickle.dumps(counts)) == counts
     assert repr(counts) == "Counts(2 states x 2 actions, 2 transitions, 2 distinct, 1 episodes)"
+    weighted = lg.Counts.from_transitions([0], [1], weight=[3.0], episode=[0])
+    assert repr(weighted) == "Counts(2 states, 3 transitions, 1 distinct, 3 episodes)"
 
 
 # -- merging --------------------------------------------------------------------------------------
