@@ -56,7 +56,6 @@ class Batch:
 def read_batch(
     table: Mapping[str, Any] | Any,
     found: Mapping[str, str],
-    n_rows: int,
     where: Callable[[int], str],
     labels: bool | None,
     after: Position | None = None,
@@ -70,8 +69,11 @@ def read_batch(
     is a missing entry.
     """
     columns: dict[str, Any] = {}
-    for role, name in found.items():
-        entry = _Entry(table[name], f"column {name!r}", where, from_text)
+    entries = {
+        role: _Entry(table[name], f"column {name!r}", where, from_text) for role, name in found.items()
+    }
+    n_rows = len(entries.get("state", next(iter(entries.values()))).column)
+    for role, entry in entries.items():
         if len(entry.column) != n_rows:
             raise FileError(f"{where(0)}: {entry.name} has {len(entry.column)} rows, the others {n_rows}")
         if role in ID_ROLES:

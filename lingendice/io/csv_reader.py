@@ -216,7 +216,7 @@ def read_plainly(file: Path, names: Names) -> Batch:
         return f"{file}, line {lines[row] if row < len(lines) else 1}"
 
     typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, NO_ROWS)
-    return read_batch(typed, found, len(lines), where, names.labels, from_text=True)
+    return read_batch(typed, found, where, names.labels, from_text=True)
 
 
 def _typed(

@@ -241,7 +241,7 @@ def _read_group(
             share = (group + first / max(n_rows, 1)) / n_groups
             if first > begin or n_rows == 0:
                 place = _place(f"{file}, row group {group}", begin)
-                batch = read_batch(kept, found, len(kept), place, labels, after, share)
+                batch = read_batch(kept, found, place, labels, after, share)
                 yield replace(batch, n_rows_known=stored.metadata.num_rows)
 
 
@@ -298,7 +298,7 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(where, error) from None
             after = number, index + 1
-            yield read_batch(rows, found, len(rows), _place(where), names.labels, after, after[1] / n_parts)
+            yield read_batch(rows, found, _place(where), names.labels, after, after[1] / n_parts)
 
 
 def _read_ipc_stream(file: Path, mapped: Any, number: int, part: int, names: Names) -> Iterator[Batch]:
@@ -355,7 +355,7 @@ def read_stream(
             place = _place(what, first)
             where = place if blame is None else partial(blame.where, first)
             after, from_text = (number, index), blame is not None
-            batch = read_batch(rows, found, len(rows), where, names.labels, after, from_text=from_text)
+            batch = read_batch(rows, found, where, names.labels, after, from_text=from_text)
             yield replace(batch, place=place)
         first += len(rows)
 
@@ -475,8 +475,7 @@ class Stream(InOnePart):
                 found = here
             elif set(here) != set(found):
                 raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
-            n_rows = len(rows[here["state"]])
-            yield read_batch(rows, here, n_rows, _place(what), names.labels, (0, index + 1))
+            yield read_batch(rows, here, _place(what), names.labels, (0, index + 1))
 
 
 def is_frame(source: Any) -> bool:
