@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import require_room, require_whole
+from lingendice.data.checks import require_flag, require_room, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.display import ProgressLine
 from lingendice.data.episodes import warn_breaks
@@ -20,7 +20,7 @@ from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
-from lingendice.io.roles import NAMED_BY_CALLERS, Names
+from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
     DuckTable,
@@ -199,6 +199,14 @@ class ReadOptions:
 
     def names(self) -> Names:
         """What finds the columns."""
+        for role, name in self.columns.items():
+            known = name is None or isinstance(name, str)
+            if role == "state":
+                known |= callable(name)
+            elif isinstance(name, bool):  # True is None, but where no column is taken unasked
+                known = not (name and role in ONLY_WHEN_NAMED)
+            if not known:
+                raise ValueError(f"{role}= must be the name of a column, a string, got {name!r}")
         state = self.columns.get("state")
         named = {**self.columns, "state": state if isinstance(state, str) else None}
         return Names(named, self.labels, self.on_command_line)
@@ -422,8 +430,8 @@ class _Meter(ProgressLine):
     """Tells how far reading has come: to a function, or as a line."""
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(progress is True)
         self.report = progress if callable(progress) else None
+        super().__init__(not callable(progress) and require_flag("progress", progress))
 
     def tell(self, rows: int, fraction: float | None) -> None:
         """Tell the number of rows and the share read."""

@@ -433,6 +433,28 @@ def test_a_folder_of_tables_that_are_folders_is_read_file_by_file(tmp_path):
     assert lg.read_transitions(tmp_path).total == 4
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"state": False}, "state= must be the name of a column, a string, got False"),
+        ({"state": 0}, "state= must be the name of a column, a string, got 0"),
+        ({"weight": True}, "weight= must be the name of a column, a string, got True"),
+        ({"action": 2}, "action= must be the name of a column, a string, got 2"),
+        ({"progress": "yes"}, "progress must be True or False"),
+    ],
+)
+def test_options_that_would_mean_nothing_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions({"state": [0, 1], "next_state": [1, 0], "weight": [1, 2]}, **options)
+
+
+def test_a_row_is_no_batch():
+    with pytest.raises(
+        ValueError, match=r"batch 0, row 0: column 'state' has shape \(\); give one-dimensional"
+    ):
+        lg.read_transitions([{"state": 0, "next_state": 1}])
+
+
 def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
     log = make_log()
     (tmp_path / ".ipynb_checkpoints").mkdir()
