@@ -201,18 +201,7 @@ class Counts(Hinted):
         """
         from lingendice.data.matrices import read_matrix
 
-        read = read_matrix(matrix, weight=weight, copy=copy)
-        counts = cls(
-            n_states=read.indptr.size - 1,
-            n_actions=None,
-            indptr=read.indptr,
-            indices=read.indices,
-            count=read.data,
-            state_labels=read.labels,
-            has_sample_size=read.has_sample_size,
-        )
-        counts.__dict__["cell_count"] = read_only(read.totals)  # known already: spare a pass
-        return counts
+        return cls(**read_matrix(matrix, weight=weight, copy=copy))
 
     # -- sizes and sums -----------------------------------------------------------------------
 
