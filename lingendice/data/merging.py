@@ -91,11 +91,10 @@ def _align(first: Counts, second: Counts) -> tuple[Counts, Counts]:
         raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
     states, state_move = _common_labels("state", first.state_labels, second.state_labels)
     actions, action_move = _common_labels("action", first.action_labels, second.action_labels)
-    n_states = len(states) if states is not None else max(first.n_states, second.n_states)
-    n_states = max(n_states, first.n_states, second.n_states)
+    n_states = max(len(states or ()), first.n_states, second.n_states)
     n_actions = None
     if first.n_actions is not None and second.n_actions is not None:
-        n_actions = max(len(actions) if actions is not None else 0, first.n_actions, second.n_actions)
+        n_actions = max(len(actions or ()), first.n_actions, second.n_actions)
     first = replace(first.with_states(n_states, n_actions), state_labels=states, action_labels=actions)
     second = _renumber(second.with_states(n_states, n_actions), state_move, action_move)
     return first, replace(second, state_labels=states, action_labels=actions)
@@ -136,16 +135,17 @@ def _renumber(
         moved = np.zeros_like(initial)
         moved[states] = initial
         initial = moved
+    statistics: dict[str, Any] = {}
+    for name in ("count", "reward_count", "reward_mean", "reward_m2"):
+        column = getattr(counts, name)
+        statistics[name] = None if column is None else column[order]
     return replace(
         counts,
         indptr=np.searchsorted(new_cells[order], np.arange(counts.n_cells + 1)).astype(np.int64),
         indices=new_columns[order].astype(counts.indices.dtype),
-        count=counts.count[order],
-        reward_count=None if counts.reward_count is None else counts.reward_count[order],
-        reward_mean=None if counts.reward_mean is None else counts.reward_mean[order],
-        reward_m2=None if counts.reward_m2 is None else counts.reward_m2[order],
         initial_count=initial,
         episodes=episodes,
+        **statistics,
     )
 
 

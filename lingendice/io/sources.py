@@ -287,7 +287,11 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
             schema, get = stored.schema, stored.get_batch
         except pa.ArrowInvalid:
             mapped.seek(0)
-            yield from _read_ipc_stream(file, mapped, number, part, names)
+            try:
+                reader = ipc.open_stream(mapped)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(str(file), error) from None
+            yield from read_stream(reader, str(file), number, part, names)
             return
         found = names.find(schema.names, str(file))
         for index in range(part, n_parts):
@@ -299,15 +303,6 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
                 raise _unreadable(where, error) from None
             after = number, index + 1
             yield read_batch(rows, found, _place(where), names.labels, after, after[1] / n_parts)
-
-
-def _read_ipc_stream(file: Path, mapped: Any, number: int, part: int, names: Names) -> Iterator[Batch]:
-    pa = arrow()
-    try:
-        reader = arrow("ipc").open_stream(mapped)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(str(file), error) from None
-    yield from read_stream(reader, str(file), number, part, names)
 
 
 def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
