@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats, require_number
-from lingendice.data.labels import Labels, index_of
+from lingendice.data.labels import Labels, index_of, label_or_number
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
@@ -77,7 +77,7 @@ class _Names:
         return f"there are {', '.join(map(repr, shown))}{more}"
 
     def name(self, place: int) -> Any:
-        return place if self.labels is None else self.labels[place]
+        return label_or_number(self.labels, place)
 
 
 def _states(space: Counts) -> _Names:

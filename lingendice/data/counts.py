@@ -21,7 +21,7 @@ from lingendice.data.checks import (
 from lingendice.data.display import amount, table_of_facts
 from lingendice.data.episodes import Episodes, count_breaks, warn_breaks
 from lingendice.data.hints import Hinted
-from lingendice.data.labels import Labels
+from lingendice.data.labels import Labels, label_or_number
 from lingendice.data.rows import read_only, row_sums, unsorted_row
 from lingendice.kernels.parallel import resolve_threads
 
@@ -393,12 +393,12 @@ class Counts(Hinted):
         self.__post_init__()
 
     def label_of(self, state: int) -> Hashable:
-        """The label of a state, or its number where states have no labels."""
-        return state if self.state_labels is None else self.state_labels[state]
+        """The label of a state, or its number where it has none."""
+        return label_or_number(self.state_labels, state)
 
     def label_of_action(self, action: int) -> Hashable:
-        """The label of an action, or its number where actions have no labels."""
-        return action if self.action_labels is None else self.action_labels[action]
+        """The label of an action, or its number where it has none."""
+        return label_or_number(self.action_labels, action)
 
 
 class CellSums(Counts):

@@ -47,6 +47,11 @@ def index_of(labels: Labels) -> dict[Hashable, int]:
     return {label: position for position, label in enumerate(labels)}
 
 
+def label_or_number(labels: Labels | None, number: int) -> Hashable:
+    """What to call a state or an action: spaces may be larger than what the labels of a log name."""
+    return number if labels is None or number >= len(labels) else labels[number]
+
+
 def union(first: Labels, second: Labels) -> tuple[Labels, NDArray[np.int64]]:
     """Labels of both in order of first appearance, and where those of ``second`` went."""
     position = index_of(first)

@@ -299,3 +299,13 @@ def test_counts_grow_in_states_alone_and_say_what_cannot_shrink():
         counts.with_states(1)
     with pytest.raises(ValueError, match="n_actions=2 but the data hold no actions"):
         lg.Counts.from_transitions([0, 1], [1, 0]).with_states(2, 2)
+
+
+def test_states_beyond_the_labels_of_a_log_are_called_by_their_numbers():
+    counts = lg.Counts.from_transitions(["a", "b"], ["b", "a"], action=["x", "y"], n_states=3, n_actions=3)
+    assert [counts.label_of(state) for state in range(3)] == ["a", "b", 2]
+    assert counts.label_of_action(2) == 2
+    policy = {"a": "x", "b": "y"}
+    solution = lg.solve(counts, 0.5, policy=lambda state: policy.get(state, "x"), initial="a")
+    assert list(solution.to_frame()["state"]) == ["a", "a", "a", "b", "b", "b", 2, 2, 2]
+    assert solution.stationary == pytest.approx(lg.solve(counts, 0.5, policy=policy, initial="a").stationary)
