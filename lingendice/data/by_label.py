@@ -121,9 +121,14 @@ def table_columns(frame: Any) -> dict[Any, list[Any]]:
     return _read_table(frame).columns
 
 
+def _as_table(given: Any) -> _Table | None:
+    """The columns of a frame, or of a mapping in long form; None for anything else."""
+    if _long_columns(given):
+        return _Table(dict(given), None)
+    return _read_table(given) if is_table(given) else None
+
+
 def _read_table(frame: Any) -> _Table:
-    if isinstance(frame, Mapping):
-        return _Table(dict(frame), None)
     if hasattr(frame, "collect") and not hasattr(frame, "item"):
         frame = frame.collect()  # a lazy frame
     if hasattr(frame, "to_pydict"):
@@ -191,8 +196,7 @@ def read_distribution(name: str, given: Any, space: Counts) -> Any:
 
 
 def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[Any, Any]] | None:
-    if is_table(given) or _long_columns(given):
-        table = _read_table(given)
+    if (table := _as_table(given)) is not None:
         labels, weights = table.column("state"), table.column("probability")
         if labels is None or weights is None:
             raise ValueError(
@@ -246,12 +250,11 @@ def read_rewards(name: str, given: Any, space: Counts) -> Any:
 
 def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
     """A frame as a mapping from states to numbers, or to numbers by action; what else there is as it is."""
-    if not (is_table(given) or _long_columns(given)):
+    if (table := _as_table(given)) is None:
         return given
     labels: Any
     taken: Any
     numbers: Any
-    table = _read_table(given)
     labels, taken, numbers = (table.column(role) for role in ("state", "action", "reward"))
     labels = table.row_names if labels is None else labels
     if numbers is None and taken is None and any(actions.find(one) is not None for one in table.columns):
@@ -320,8 +323,8 @@ def _by_label(given: Any) -> bool:
 
 def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
     """(state, choice) of every state that is given."""
-    if is_table(given) or _long_columns(given):
-        return _table_rows(name, _read_table(given), actions)
+    if (table := _as_table(given)) is not None:
+        return _table_rows(name, table, actions)
     if isinstance(given, Mapping):
         return given.items()
     if callable(given):
