@@ -24,7 +24,7 @@ from lingendice.data.labels import encode
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
-from lingendice.io.formats import IPC, PARQUET, FileError, format_of, require_file
+from lingendice.io.formats import IPC, PARQUET, FileError, format_of, naming, require_file
 
 SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
 TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
@@ -72,15 +72,11 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
     """
     require_file(path)
     suffix = format_of(path)
-    try:
+    with naming(path):
         if suffix in PARQUET or suffix in IPC:
             module = "parquet" if suffix in PARQUET else "feather"
             return edge_counts(arrow(module).read_table(path), weight)
         return _text_counts([entries for _, entries in text_rows(path, comments="#%")], weight)
-    except FileError:
-        raise
-    except ValueError as error:
-        raise FileError(f"{path}: {error}") from None
 
 
 def _text_counts(rows: list[list[str]], weight: str | None) -> Counts:

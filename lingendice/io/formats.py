@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PARQUET = (".parquet", ".pq")
@@ -36,6 +38,17 @@ def require_file(path: Path) -> None:
     """Raise unless there is such a file."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in the errors of what was read from it."""
+    try:
+        yield
+    except FileError:
+        raise
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from None
 
 
 def in_one_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from lingendice.data.interrupts import interruptible
 from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
-from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
+from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of, naming
 from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
@@ -354,7 +354,8 @@ def _read_matrix(source: Any) -> Counts | Source | None:
         return None
     data = read_matrix_file(Path(source))
     if not isinstance(data, dict):
-        return Counts.from_matrix(data)
+        with naming(Path(source)):
+            return Counts.from_matrix(data)
     return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.csv_reader import Blame, open_text, read_plainly
@@ -420,9 +421,7 @@ class Frame(InOnePart):
     def reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
         """A reader of record batches, and the columns of each role where they had to be found."""
         pa, frame, found = arrow(), self.frame, None
-        if isinstance(frame, pa.RecordBatch):
-            frame = pa.Table.from_batches([frame])
-        if type(frame).__module__.startswith("pandas"):
+        if is_pandas(frame):
             frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
             found = names.find(list(frame.columns), "the DataFrame")
             try:
@@ -437,7 +436,12 @@ class Frame(InOnePart):
             return frame.to_reader(max_chunksize=_BATCH_ROWS), found
         if hasattr(frame, "read_next_batch"):
             return frame, found
-        return pa.RecordBatchReader.from_stream(frame), found
+        try:
+            return pa.RecordBatchReader.from_stream(frame), found
+        except (pa.ArrowException, TypeError) as error:
+            raise FileError(
+                f"a {type(frame).__name__} is no table ({in_one_line(error)}); give one with named columns"
+            ) from None
 
 
 class Stream(InOnePart):
@@ -476,4 +480,4 @@ class Stream(InOnePart):
 def is_frame(source: Any) -> bool:
     """Whether the object is a table that Arrow can read."""
     methods = ("__arrow_c_stream__", "__arrow_c_array__", "collect_schema", "read_next_batch")
-    return type(source).__module__.startswith("pandas") or any(hasattr(source, name) for name in methods)
+    return is_pandas(source) or any(hasattr(source, name) for name in methods)

@@ -448,6 +448,19 @@ def test_options_that_would_mean_nothing_are_refused(options, says):
         lg.read_transitions({"state": [0, 1], "next_state": [1, 0], "weight": [1, 2]}, **options)
 
 
+@pytest.mark.parametrize("column", [pd.Series([0, 1]), pl.Series([0, 1]), pa.array([0, 1])])
+def test_a_column_is_no_table(column):
+    for source in (column, [column]):
+        with pytest.raises(ValueError, match=r"is no table .*; give one|holds a int; give mappings"):
+            lg.read_transitions(source)
+
+
+def test_errors_of_matrices_name_their_file(tmp_path):
+    np.save(tmp_path / "counts.npy", np.array([[1.0, -1.0], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match=r"counts\.npy: counts\[0, 1\] is -1.0, which is negative"):
+        lg.read_transitions(tmp_path / "counts.npy")
+
+
 def test_a_row_is_no_batch():
     with pytest.raises(
         ValueError, match=r"batch 0, row 0: column 'state' has shape \(\); give one-dimensional"
