@@ -161,7 +161,7 @@ class Transitions:
         terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
         timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
         cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
-        episode = np.concatenate([[0], np.cumsum((terminal | cut)[:-1])])
+        episode = np.cumsum(terminal | cut) - (terminal | cut)
         keep = np.ones(len(state), dtype=bool)
         if "next_observations" in dataset:
             following = plain_array("next_observations", dataset["next_observations"])
@@ -169,7 +169,7 @@ class Transitions:
             following = np.concatenate([state[1:], state[-1:]])
             # The row after the last one of an episode belongs to the next: its own arrival is unknown.
             keep[cut & ~terminal] = False
-            keep[-1] = keep[-1] and bool(terminal[-1])
+            keep[-1:] &= terminal[-1:]
         columns = {
             "state": state, "action": plain_array("actions", dataset["actions"]),
             "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
@@ -208,7 +208,7 @@ class Transitions:
         for one in dataset.episodes:
             n = len(one.actions)
             ended = np.zeros(n, dtype=bool)
-            ended[-1] = bool(one.terminated)
+            ended[-1:] = bool(one.terminated)
             state = np.asarray(one.observations)
             following = np.concatenate([state[1:], state[-1:]])
             keep = slice(0, n if one.terminated else n - 1)
@@ -339,7 +339,7 @@ def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
             )
         return whole_array("action", array)
     array = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, dtype=np.float64)
-    if array.ndim != 2:
+    if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"action must have shape (rows, coordinates), got {array.shape}")
     require_finite("action", array)
     return array

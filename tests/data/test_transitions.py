@@ -165,7 +165,12 @@ def test_no_step_is_taken_for_a_reset_where_environments_reset_otherwise():
     assert len(lg.Transitions.from_gymnasium(map(tuple, later))) == 2
 
 
-def test_an_empty_sample_of_initial_states_is_refused():
+def test_empty_columns_are_refused():
     state = np.zeros((3, 2))
+    with pytest.raises(ValueError, match=r"action must have shape \(rows, coordinates\), got \(3, 0\)"):
+        lg.Transitions(state, np.zeros((3, 0)), next_state=state)
+    nothing = {"observations": state[:0], "actions": [], "rewards": [], "terminals": []}
+    with pytest.raises(ValueError, match="state has no rows"):
+        lg.Transitions.from_d4rl(nothing)
     with pytest.raises(ValueError, match="initial_state has no rows; leave it out"):
         lg.Transitions(state, next_state=state, initial_state=np.zeros((0, 2)))
