@@ -125,7 +125,8 @@ class Counts(Hinted):
         ----------
         state, next_state, action
             Integer ids of any integer dtype, or labels (strings, tuples, pandas categories), which
-            are mapped to ids and kept in ``state_labels`` and ``action_labels``.
+            are mapped to ids and kept in ``state_labels`` and ``action_labels``: strings in sorted
+            order, categories in theirs, others as they come.
         reward
             One finite number per transition; its count, mean and sum of squared deviations (M2) are
             kept for each (cell, next state).

@@ -309,3 +309,8 @@ def test_states_beyond_the_labels_of_a_log_are_called_by_their_numbers():
     solution = lg.solve(counts, 0.5, policy=lambda state: policy.get(state, "x"), initial="a")
     assert list(solution.to_frame()["state"]) == ["a", "a", "a", "b", "b", "b", 2, 2, 2]
     assert solution.stationary == pytest.approx(lg.solve(counts, 0.5, policy=policy, initial="a").stationary)
+    audit = lg.audit(counts, policy=np.full((3, 3), 1 / 3), initial=[0.0, 0.0, 1.0])
+    assert audit.cell_name(5) == "b, 2"
+    assert audit.cell_name(8) == "2, 2"
+    ranks = lg.pagerank(lg.Counts.from_transitions(["a", "b"], ["b", "a"], n_states=3))
+    assert list(ranks) == ["a", "b", 2]
