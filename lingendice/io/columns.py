@@ -284,7 +284,11 @@ class _Entry:
         missing = column != column  # NaN or NaT
         if missing.any():
             self._null(int(missing.argmax()), "missing")
-        return column if column.dtype.kind in "Mm" else column.astype(_TIMES[column.dtype.kind])
+        return (
+            column
+            if column.dtype.kind in "Mm"
+            else column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
+        )
 
     def flags(self) -> NDArray[np.bool_]:
         if self.is_arrow:
@@ -316,7 +320,6 @@ class _Entry:
         return np.array([word in _YES for word in words], bool)[column.codes]
 
 
-_TIMES = {"i": np.int64, "u": np.int64, "f": np.float64}
 _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}

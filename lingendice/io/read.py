@@ -16,7 +16,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.display import ProgressLine
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.io.array_files import read_matrix_file
+from lingendice.io.array_files import read_matrix_file, require_folder
 from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of, naming
@@ -272,6 +272,7 @@ def count_piece(
     with interruptible():
         run = _Run(opened, names, span, counted)
         if checkpoint is not None:
+            require_folder(checkpoint.path)
             run.resume_from(checkpoint)
         run.read(_Meter(progress))
         return run.finish()

@@ -461,6 +461,14 @@ def test_errors_of_matrices_name_their_file(tmp_path):
         lg.read_transitions(tmp_path / "counts.npy")
 
 
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_reading(tmp_path):
+    def batches():
+        yield pytest.fail("nothing is to be read")
+
+    with pytest.raises(ValueError, match=r"there is no folder .*missing; make it first"):
+        lg.read_transitions(batches(), checkpoint=tmp_path / "missing" / "kept")
+
+
 def test_a_row_is_no_batch():
     with pytest.raises(
         ValueError, match=r"batch 0, row 0: column 'state' has shape \(\); give one-dimensional"
