@@ -284,11 +284,9 @@ class _Entry:
         missing = column != column  # NaN or NaT
         if missing.any():
             self._null(int(missing.argmax()), "missing")
-        return (
-            column
-            if column.dtype.kind in "Mm"
-            else column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
-        )
+        if column.dtype.kind in "iu":
+            return column.astype(np.int64)
+        return column.astype(np.float64) if column.dtype.kind == "f" else column
 
     def flags(self) -> NDArray[np.bool_]:
         if self.is_arrow:
