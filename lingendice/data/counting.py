@@ -195,12 +195,6 @@ def _make_plan(log: Log, bits: int) -> _Plan:
     return _Plan(log.sizes, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
 
 
-def _check(bad: list[int], log: Log) -> None:
-    """Raise for the first transition out of range, where a task found one."""
-    if max(bad) >= 0:
-        log.pairs()
-
-
 def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partition:
     n = log.n
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
@@ -210,7 +204,7 @@ def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partit
     weight = np.empty(0 if log.weight is None else n, log.total_type)
     value = np.empty(0 if log.value is None else n)
 
-    def task(first_chunk: int, last_chunk: int) -> int:
+    def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
             start, stop = chunk * _CHUNK, min((chunk + 1) * _CHUNK, n)
             columns, there = log.chunk(start, stop), order[start:stop]
@@ -218,14 +212,13 @@ def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partit
                 columns, plan.sizes, plan.shift, keys[start:stop], there, offsets[chunk]
             )
             if bad >= 0:
-                return start + int(bad)
+                log.pairs()  # which raises for the first one out of range
             for source, target in zip(log.payload(start, stop), (weight, value), strict=True):
                 if source.size:
                     counting.gather_chunk(source, there, target[start:stop])
-        return -1
 
     tasks = [partial(task, *chunks) for chunks in ranges(offsets.shape[0], _CHUNKS_A_TASK)]
-    _check(run_all(tasks, threads), log)
+    run_all(tasks, threads)
     return _Partition(keys, order, weight, value, slot, offsets)
 
 
@@ -238,18 +231,15 @@ def _tally_table(log: Log, cells: int, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
     step = max(8 * _CHUNK, _TABLE_ROWS * cells, -(-log.n // threads))
 
-    def task(start: int, stop: int) -> tuple[int, Array]:
+    def task(start: int, stop: int) -> Array:
         table = np.zeros(_cells(cells), index_type(log.n))
         for begin, end in ranges(stop - start, 8 * _CHUNK):
-            bad = counting.histogram_chunk(log.chunk(start + begin, start + end), log.sizes, table)
-            if bad >= 0:
-                return start + begin + int(bad), table
-        return -1, table
+            if counting.histogram_chunk(log.chunk(start + begin, start + end), log.sizes, table) >= 0:
+                log.pairs()  # which raises for the first one out of range
+        return table
 
-    results = run_all([partial(task, *span) for span in ranges(log.n, step)], threads)
-    _check([bad for bad, _ in results], log)
-    table = results[0][1]
-    for _, other in results[1:]:
+    table, *others = run_all([partial(task, *span) for span in ranges(log.n, step)], threads)
+    for other in others:
         table += other
     return _collect(0, table, _UINT32)
 
