@@ -270,10 +270,7 @@ def count_piece(
         threads=resolve_threads(options.threads),
     )
     with interruptible():
-        run = _Run(opened, names, span, counted)
-        if checkpoint is not None:
-            require_folder(checkpoint.path)
-            run.resume_from(checkpoint)
+        run = _Run(opened, names, span, counted, checkpoint)
         run.read(_Meter(progress))
         return run.finish()
 
@@ -363,19 +360,19 @@ def _read_matrix(source: Any) -> Counts | Source | None:
 class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
-    def __init__(self, source: Source, names: Names, span: Span, counted: Accumulator) -> None:
+    def __init__(
+        self, source: Source, names: Names, span: Span, counted: Accumulator, checkpoint: Checkpoint | None
+    ) -> None:
         self.source, self.names, self.span, self.counted = source, names, span, counted
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint = checkpoint
         self.resumed_at: Position = (0, 0)
         self.safe: Position | None = None
         """Where reading can go on from what is counted now; None while a part is half counted."""
         self.saved_at = time.monotonic()
-
-    def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint there, and go on from it where there is one."""
-        self.checkpoint = checkpoint
-        if checkpoint.path.exists():
-            self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), self.counted)
+        if checkpoint is not None:
+            require_folder(checkpoint.path)
+            if checkpoint.path.exists():
+                self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), counted)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
