@@ -145,15 +145,12 @@ class CallablePolicy(DiscretePolicy):
     """Probabilities (n, n_actions), or one action per state, computed by a function or a model of states."""
 
     function: Any
-    n_actions: int | None = None
-    """Needed where the function gives actions."""
+    n_actions: int
 
     def probabilities(self, states: NDArray[Any]) -> Floats:
-        if self.n_actions is not None and takes_rng(self.function):
+        if takes_rng(self.function):
             return mean_action_rows(self.function, states, self.n_actions)
-        found = act(self.function, states)
-        if self.n_actions is not None:
-            found = action_rows(found, len(states), self.n_actions)
+        found = action_rows(act(self.function, states), len(states), self.n_actions)
         return require_action_distributions("policy(states)", found, len(states))
 
 
@@ -324,15 +321,19 @@ def is_list_of_policies(given: Any) -> bool:
     return isinstance(given, (list, tuple)) and any(isinstance(one, kinds) or is_policy(one) for one in given)
 
 
-def read_policy(policy: Any, *, discrete: bool, n_states: int | None, n_actions: int | None = None) -> Policy:
-    """A policy object from what a user may give: an object, a table, a function, or a trained model."""
+def read_policy(policy: Any, n_states: int | None, n_actions: int | None) -> Policy:
+    """A policy object from what a user may give: an object, a table, a function, or a trained model.
+
+    ``n_states`` is None where states are vectors, ``n_actions`` where actions are.
+    """
+    discrete = n_actions is not None
     if isinstance(policy, (DiscretePolicy, ContinuousPolicy)):
         if isinstance(policy, DiscretePolicy) != discrete:
             kind = "integers (discrete)" if discrete else "vectors of floats (continuous)"
             raise ValueError(f"{type(policy).__name__} does not fit the logged actions, which are {kind}")
         return policy
     if is_policy(policy):
-        return CallablePolicy(policy, n_actions) if discrete else SampledPolicy(policy)
+        return SampledPolicy(policy) if n_actions is None else CallablePolicy(policy, n_actions)
     if not discrete:
         raise ValueError(
             "policy must be a GaussianPolicy, a SampledPolicy or a function (states, rng) -> actions, since "
@@ -343,8 +344,7 @@ def read_policy(policy: Any, *, discrete: bool, n_states: int | None, n_actions:
         return TablePolicy(require_action_distributions("policy", table[None, :], 1)[0])
     if n_states is None:
         raise ValueError(
-            f"policy is a table of shape {table.shape}, but the states are vectors: give one "
-            f"distribution over "
-            "actions (1-d), a function states -> probabilities, or integer states"
+            f"policy is a table of shape {table.shape}, but the states are vectors: give one distribution "
+            "over actions (1-d), a function states -> probabilities, or integer states"
         )
     return TablePolicy(require_action_distributions("policy", table, n_states))

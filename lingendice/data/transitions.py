@@ -307,9 +307,7 @@ class Transitions:
                 "policy is missing: tell which policy to evaluate, or leave action out of Transitions for "
                 "the distribution of the logged chain itself"
             )
-        return read_policy(
-            policy, discrete=self.n_actions is not None, n_states=self.n_states, n_actions=self.n_actions
-        )
+        return read_policy(policy, self.n_states, self.n_actions)
 
 
 def _states(name: str, values: ArrayLike) -> NDArray[Any]:
