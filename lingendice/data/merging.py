@@ -33,8 +33,8 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     first, second = _align(first, second)
     has_rewards = first.reward_mean is not None or second.reward_mean is not None
     want_places = has_rewards or (first.episodes is not None and second.episodes is not None)
-    indptr, indices, count, places = unite(first, second, want_places, resolve_threads(threads))
-    reward_count, mean, m2 = merge_rewards(count.size, places, first, second)
+    indptr, indices, count, places = _unite(first, second, want_places, resolve_threads(threads))
+    reward_count, mean, m2 = _merge_rewards(count.size, places, first, second)
     return replace(
         first,
         indptr=indptr,
@@ -49,13 +49,10 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     )
 
 
-def unite(
-    first: Any, second: Any, want_places: bool, threads: int
+def _unite(
+    first: Counts, second: Counts, want_places: bool, threads: int
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[NDArray[np.int64]]]:
-    """Compressed rows with the sums of counts and, where wanted, the place of every entry of either side.
-
-    For two :class:`Counts`, or blocks of their rows, over the same cells.
-    """
+    """Compressed rows with the sums of counts and, where wanted, the place of every entry of either side."""
     column_type = np.int32 if first.n_states + 1 < 2**31 else np.int64
     count_type = np.float64 if any(side.count.dtype.kind == "f" for side in (first, second)) else np.int64
     starts = [kernel_array(side.indptr, np.int64) for side in (first, second)]
@@ -157,7 +154,7 @@ def _complete(move: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
     return np.concatenate([move, rest])[:n]
 
 
-def merge_rewards(
+def _merge_rewards(
     size: int, places: list[NDArray[Any]], first: Any, second: Any
 ) -> tuple[NDArray[Any] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
     """Chan's pooled mean and M2; a log without rewards contributes a reward count of zero."""
