@@ -31,6 +31,10 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     if _is_identity(first):
         return second
     first, second = _align(first, second)
+    for one, other in ((first, second), (second, first)):
+        # States and actions that were never seen take nothing from a log, kept episodes included.
+        if not one.count.size and one.initial_count is None and one.has_sample_size:
+            return other
     has_rewards = first.reward_mean is not None or second.reward_mean is not None
     want_places = has_rewards or (first.episodes is not None and second.episodes is not None)
     indptr, indices, count, places = _unite(first, second, want_places, resolve_threads(threads))

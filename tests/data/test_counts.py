@@ -314,3 +314,10 @@ def test_states_beyond_the_labels_of_a_log_are_called_by_their_numbers():
     assert audit.cell_name(8) == "2, 2"
     ranks = lg.pagerank(lg.Counts.from_transitions(["a", "b"], ["b", "a"], n_states=3))
     assert list(ranks) == ["a", "b", 2]
+
+
+def test_a_space_without_transitions_takes_nothing_from_a_log():
+    log = lg.Counts.from_transitions([0, 1, 0], [1, 0, 1], reward=[1.0, 2.0, 3.0], episode=[0, 0, 1])
+    for merged in (lg.Counts.empty(4) + log, log + lg.Counts.empty(4)):
+        assert merged == log.with_states(4)
+        assert merged.episodes.episode.tolist() == [0, 0, 1]
