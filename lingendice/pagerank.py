@@ -96,7 +96,7 @@ def pagerank(
         ranks = _ranks(counts, data, float(alpha), home, after, limits)
     if counts.state_labels is None or library_of(G) == "igraph":
         return ranks
-    return dict(zip(counts.state_labels, ranks.tolist(), strict=True))
+    return dict(zip(map(counts.label_of, range(counts.n_states)), ranks.tolist(), strict=True))
 
 
 def _ranks(

@@ -318,6 +318,8 @@ def test_what_the_text_of_edges_means(tmp_path, text, edges):
     [
         ("citing,cited\n1,2\n2,1\n", r"edges\.csv: the first line .*'citing', 'cited'.* source and target"),
         ("source,target\na,b\n,b\n", r"edges\.csv: edge 2 has an empty end"),
+        ("source,target,weight\na,b,1\nb,a,x\n", r"edges\.csv: edge 2 has the weight 'x', .*weight=None"),
+        ("source,target,weight\na,b,1\nb,a,-2\n", r"edges\.csv: weight\[1\] is -2.0, which is negative"),
         ("source,target,kilometers\na,b,3\n", r"no column 'km' for the weight; .*'kilometers'"),
     ],
 )
@@ -339,7 +341,7 @@ def test_errors_of_files(tmp_path):
     with pytest.raises(ValueError, match="line 2: 3 entries, 2 in the lines before"):
         lg.pagerank(tmp_path / "ragged.txt")
     (tmp_path / "words.txt").write_text("a b heavy\n")
-    with pytest.raises(ValueError, match=r"weight: could not convert.*pass weight=None"):
+    with pytest.raises(ValueError, match=r"words\.txt: edge 1 has the weight 'heavy'.*pass weight=None"):
         lg.pagerank(tmp_path / "words.txt")
     assert lg.pagerank(tmp_path / "words.txt", weight=None).keys() == {"a", "b"}
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, described, require_number
-from lingendice.data.labels import Labels, index_of
+from lingendice.data.labels import Labels, index_of, label_or_number
+
+if TYPE_CHECKING:
+    from lingendice.data.counts import Counts
 
 COLUMNS = {
     "state": ("state", "states", "s", "state_id"),
@@ -33,30 +35,6 @@ COLUMNS = {
     "probability": ("probability", "probabilities", "prob", "probs", "p", "pi", "weight", "count"),
 }
 """Names of the columns of a policy or distribution in long form; capitals do not matter."""
-
-
-class Space(Protocol):
-    """States and actions with their labels: counts."""
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-
-    @property
-    def n_actions(self) -> int | None:
-        """Number of actions."""
-
-    @property
-    def state_labels(self) -> Labels | None:
-        """Labels of the states, if they have any."""
-
-    @property
-    def action_labels(self) -> Labels | None:
-        """Labels of the actions, if they have any."""
-
-    @property
-    def cell_count(self) -> NDArray[Any]:
-        """How often each action was taken in each state."""
 
 
 class _Names:
@@ -101,14 +79,14 @@ class _Names:
         return f"there are {', '.join(map(repr, shown))}{more}"
 
     def name(self, place: int) -> Any:
-        return place if self.labels is None else self.labels[place]
+        return label_or_number(self.labels, place)
 
 
-def _states(space: Space) -> _Names:
+def _states(space: Counts) -> _Names:
     return _Names("state", space.state_labels, space.n_states)
 
 
-def _actions(space: Space) -> _Names:
+def _actions(space: Counts) -> _Names:
     return _Names("action", space.action_labels, space.n_actions or 0)
 
 
@@ -145,9 +123,14 @@ def table_columns(frame: Any) -> dict[Any, list[Any]]:
     return _read_table(frame).columns
 
 
+def _as_table(given: Any) -> _Table | None:
+    """The columns of a frame, or of a mapping in long form; None for anything else."""
+    if _long_columns(given):
+        return _Table(dict(given), None)
+    return _read_table(given) if is_table(given) else None
+
+
 def _read_table(frame: Any) -> _Table:
-    if isinstance(frame, Mapping):
-        return _Table(dict(frame), None)
     if hasattr(frame, "collect") and not hasattr(frame, "item"):
         frame = frame.collect()  # a lazy frame
     if hasattr(frame, "to_pydict"):
@@ -200,7 +183,7 @@ def _by_index(name: str, given: Any, states: _Names) -> Any:
 # -- distributions ---------------------------------------------------------------------------------------
 
 
-def read_distribution(name: str, given: Any, space: Space) -> Any:
+def read_distribution(name: str, given: Any, space: Counts) -> Any:
     """A distribution by label as an array over states; what is not by label is returned as it is."""
     states = _states(space)
     entries = _weights_by_label(name, given, states)
@@ -215,8 +198,7 @@ def read_distribution(name: str, given: Any, space: Space) -> Any:
 
 
 def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[Any, Any]] | None:
-    if is_table(given) or _long_columns(given):
-        table = _read_table(given)
+    if (table := _as_table(given)) is not None:
         labels, weights = table.column("state"), table.column("probability")
         if labels is None or weights is None:
             raise ValueError(
@@ -239,7 +221,7 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
     return None
 
 
-def read_rewards(name: str, given: Any, space: Space) -> Any:
+def read_rewards(name: str, given: Any, space: Counts) -> Any:
     """Rewards by state, or by state and action, as an array; what is not by label is returned as it is.
 
     By label are mappings, Series by their index, and frames: with a column of rewards, or one per action.
@@ -270,12 +252,11 @@ def read_rewards(name: str, given: Any, space: Space) -> Any:
 
 def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
     """A frame as a mapping from states to numbers, or to numbers by action; what else there is as it is."""
-    if not (is_table(given) or _long_columns(given)):
+    if (table := _as_table(given)) is None:
         return given
     labels: Any
     taken: Any
     numbers: Any
-    table = _read_table(given)
     labels, taken, numbers = (table.column(role) for role in ("state", "action", "reward"))
     labels = table.row_names if labels is None else labels
     if numbers is None and taken is None and any(actions.find(one) is not None for one in table.columns):
@@ -297,7 +278,7 @@ def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
 # -- policies --------------------------------------------------------------------------------------------
 
 
-def read_policy_table(name: str, given: Any, space: Space) -> Any:
+def read_policy_table(name: str, given: Any, space: Counts) -> Any:
     """A policy by label as an array (n_states, n_actions); what is not by label is returned as it is.
 
     States in which the log takes no action at all may be left out: what is done there makes no difference.
@@ -349,8 +330,8 @@ def _by_label(given: Any) -> bool:
 
 def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
     """(state, choice) of every state that is given."""
-    if is_table(given) or _long_columns(given):
-        return _table_rows(name, _read_table(given), actions)
+    if (table := _as_table(given)) is not None:
+        return _table_rows(name, table, actions)
     if isinstance(given, Mapping):
         return given.items()
     if callable(given):
@@ -416,7 +397,7 @@ def _is_row(choice: Any, actions: _Names) -> bool:
 # -- one policy, or several by name ----------------------------------------------------------------------
 
 
-def holds_several(policy: Any, space: Space | None = None) -> bool:
+def holds_several(policy: Any, space: Counts | None = None) -> bool:
     """Whether ``policy`` holds several policies: by name, in a list, or as a 3-D array.
 
     A mapping is one policy where it maps states to actions, or to probabilities of actions; it holds several
@@ -432,7 +413,7 @@ def holds_several(policy: Any, space: Space | None = None) -> bool:
     return policy is not None and np.ndim(policy) == 3
 
 
-def _names_policies(policy: Mapping[Any, Any], space: Space | None) -> bool:
+def _names_policies(policy: Mapping[Any, Any], space: Counts | None) -> bool:
     if space is None or not policy:
         return True
     kinds = {_whole_policy(key, value, space) for key, value in policy.items()}
@@ -446,7 +427,7 @@ def _names_policies(policy: Mapping[Any, Any], space: Space | None) -> bool:
     )
 
 
-def _whole_policy(key: Any, value: Any, space: Space) -> bool | None:
+def _whole_policy(key: Any, value: Any, space: Counts) -> bool | None:
     """Whether a value is a policy over all states; None where it may just as well be the row of one."""
     states, actions = _states(space), _actions(space)
     if is_table(value) or callable(value) or hasattr(value, "toarray"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,16 +82,16 @@ class _Group(NamedTuple):
 
 @heeds_ctrl_c
 def count_pairs(
-    row: Any,
-    column: Any,
+    row: Array,
+    column: Array,
     n_rows: int,
     n_columns: int,
     *,
-    action: Any = None,
+    action: Array | None = None,
     n_actions: int = 1,
-    ends: Any = None,
-    weight: Any = None,
-    value: Any = None,
+    ends: Array | None = None,
+    weight: Array | None = None,
+    value: Array | None = None,
     want_entry: bool = False,
     threads: int = 1,
 ) -> PairCounts:
@@ -112,7 +112,8 @@ def count_pairs(
 
     Parameters
     ----------
-    row, column : 1-d integer arrays of equal length
+    row, column : 1-d integer arrays
+        Of one length, as all arrays here: whoever calls has checked that.
     n_rows, n_columns : int
     action : array, optional
         Makes the row of a transition ``row * n_actions + action``.
@@ -139,18 +140,10 @@ def count_pairs(
     >>> counts.indptr.tolist(), counts.indices.tolist(), counts.count.tolist()
     ([0, 1, 2], [0, 2], [1, 2])
     """
-    ids = {"row": row, "action": action, "column": column}
-    columns = {name: NO_IDS if ids[name] is None else _integers(ids[name], name) for name in ids}
-    weight, value = _numbers(weight, "weight"), _numbers(value, "value")
-    flags = NO_FLAGS if ends is None else np.asarray(ends, bool)
-    for name, array in {**columns, "ends": flags, "weight": weight, "value": value}.items():
-        absent = array is None or array is NO_IDS or array is NO_FLAGS
-        if not absent and array.shape != columns["row"].shape:
-            raise ValueError(f"{name} has shape {array.shape}, row has {columns['row'].shape}")
-    n_rows, n_columns = int(n_rows), int(n_columns)
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
-    sizes = Sizes(n_rows, int(n_actions), n_columns, column_bits)
-    log = Log(Columns(*columns.values(), flags), sizes, weight, value)
+    sizes = Sizes(n_rows, n_actions, n_columns, column_bits)
+    ids = Columns(row, NO_IDS if action is None else action, column, NO_FLAGS if ends is None else ends)
+    log = Log(ids, sizes, weight, value)
     if log.n <= _CHUNK:
         threads = 1
     if row_bits + column_bits > 63:
@@ -180,24 +173,6 @@ def _count_many(log: Log, bits: int, want_entry: bool, threads: int) -> PairCoun
     return writer.finish()._replace(entry=entry)
 
 
-def _integers(array: Array, name: str) -> Array:
-    array = np.asarray(array)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} must hold integers, got {array.dtype}")
-    return array
-
-
-def _numbers(array: Array | None, name: str) -> Array | None:
-    if array is None:
-        return None
-    array = np.asarray(array)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold integers or floats, got {array.dtype}")
-    return array
-
-
 def _count_renamed(log: Log, want_entry: bool, threads: int) -> PairCounts:
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
     row, column = log.pairs()
@@ -220,12 +195,6 @@ def _make_plan(log: Log, bits: int) -> _Plan:
     return _Plan(log.sizes, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
 
 
-def _check(bad: list[int], log: Log) -> None:
-    """Raise for the first transition out of range, where a task found one."""
-    if max(bad) >= 0:
-        log.pairs()
-
-
 def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partition:
     n = log.n
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
@@ -235,7 +204,7 @@ def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partit
     weight = np.empty(0 if log.weight is None else n, log.total_type)
     value = np.empty(0 if log.value is None else n)
 
-    def task(first_chunk: int, last_chunk: int) -> int:
+    def task(first_chunk: int, last_chunk: int) -> None:
         for chunk in range(first_chunk, last_chunk):
             start, stop = chunk * _CHUNK, min((chunk + 1) * _CHUNK, n)
             columns, there = log.chunk(start, stop), order[start:stop]
@@ -243,14 +212,13 @@ def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partit
                 columns, plan.sizes, plan.shift, keys[start:stop], there, offsets[chunk]
             )
             if bad >= 0:
-                return start + int(bad)
+                log.pairs()  # which raises for the first one out of range
             for source, target in zip(log.payload(start, stop), (weight, value), strict=True):
                 if source.size:
                     counting.gather_chunk(source, there, target[start:stop])
-        return -1
 
     tasks = [partial(task, *chunks) for chunks in ranges(offsets.shape[0], _CHUNKS_A_TASK)]
-    _check(run_all(tasks, threads), log)
+    run_all(tasks, threads)
     return _Partition(keys, order, weight, value, slot, offsets)
 
 
@@ -263,18 +231,15 @@ def _tally_table(log: Log, cells: int, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
     step = max(8 * _CHUNK, _TABLE_ROWS * cells, -(-log.n // threads))
 
-    def task(start: int, stop: int) -> tuple[int, Array]:
+    def task(start: int, stop: int) -> Array:
         table = np.zeros(_cells(cells), index_type(log.n))
         for begin, end in ranges(stop - start, 8 * _CHUNK):
-            bad = counting.histogram_chunk(log.chunk(start + begin, start + end), log.sizes, table)
-            if bad >= 0:
-                return start + begin + int(bad), table
-        return -1, table
+            if counting.histogram_chunk(log.chunk(start + begin, start + end), log.sizes, table) >= 0:
+                log.pairs()  # which raises for the first one out of range
+        return table
 
-    results = run_all([partial(task, *span) for span in ranges(log.n, step)], threads)
-    _check([bad for bad, _ in results], log)
-    table = results[0][1]
-    for _, other in results[1:]:
+    table, *others = run_all([partial(task, *span) for span in ranges(log.n, step)], threads)
+    for other in others:
         table += other
     return _collect(0, table, _UINT32)
 

@@ -21,7 +21,7 @@ from lingendice.data.checks import (
 from lingendice.data.display import amount, table_of_facts
 from lingendice.data.episodes import Episodes, count_breaks, warn_breaks, warn_swapped
 from lingendice.data.hints import Hinted
-from lingendice.data.labels import Labels
+from lingendice.data.labels import Labels, label_or_number
 from lingendice.data.rows import read_only, row_sums, unsorted_row
 from lingendice.kernels.parallel import resolve_threads
 
@@ -125,7 +125,8 @@ class Counts(Hinted):
         ----------
         state, next_state, action
             Integer ids of any integer dtype, or labels (strings, tuples, pandas categories), which
-            are mapped to ids and kept in ``state_labels`` and ``action_labels``.
+            are mapped to ids and kept in ``state_labels`` and ``action_labels``: strings in sorted
+            order, categories in theirs, others as they come.
         reward
             One finite number per transition; its count, mean and sum of squared deviations (M2) are
             kept for each (cell, next state).
@@ -170,10 +171,9 @@ class Counts(Hinted):
             state, next_state, action, reward, episode, weight, terminal, truncated, time
         )
         if log.runs is not None and log.weight is None:
-            breaks = count_breaks(log.state, log.next_state, log.runs)
-            if breaks.n:
-                row = breaks.first if order is None else int(order[breaks.first])
-                warn_breaks(breaks.n, f"row {row}")
+            n_breaks, row = count_breaks(log.state, log.next_state, log.runs)
+            if n_breaks:
+                warn_breaks(n_breaks, f"row {row if order is None else order[row]}")
         if log.reward is not None and state_labels is None:
             warn_swapped(log.state, log.next_state, log.reward)
         n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
@@ -210,18 +210,7 @@ class Counts(Hinted):
         """
         from lingendice.data.matrices import read_matrix
 
-        read = read_matrix(matrix, weight=weight, copy=copy)
-        counts = cls(
-            n_states=read.indptr.size - 1,
-            n_actions=None,
-            indptr=read.indptr,
-            indices=read.indices,
-            count=read.data,
-            state_labels=read.labels,
-            has_sample_size=read.has_sample_size,
-        )
-        counts.__dict__["cell_count"] = read_only(read.totals)  # known already: spare a pass
-        return counts
+        return cls(**read_matrix(matrix, weight=weight, copy=copy))
 
     # -- sizes and sums -----------------------------------------------------------------------
 
@@ -316,20 +305,27 @@ class Counts(Hinted):
     __hash__ = None  # type: ignore[assignment]
 
     def with_states(self, n_states: int, n_actions: int | None = None) -> Counts:
-        """The same counts over a larger space: further states and actions were never seen."""
+        """The same counts over a larger space: further states and actions were never seen.
+
+        Without ``n_actions`` the actions stay as they are.
+        """
         n_states = require_whole("n_states", n_states)
-        n_actions = None if n_actions is None else require_whole("n_actions", n_actions)
+        n_actions = self.n_actions if n_actions is None else require_whole("n_actions", n_actions)
         require_room(n_states * (1 if n_actions is None else n_actions))
-        if n_states < self.n_states or (n_actions or 0) < (self.n_actions or 0):
-            raise ValueError(f"counts over {self.n_states} states cannot shrink to {n_states}")
-        if (n_states, n_actions) == (self.n_states, self.n_actions):
-            return self
-        if self.indptr.size == 1 and self.n_actions is None:
+        if self.n_states == 0 and self.n_actions is None:
             return replace(
                 self, n_states=n_states, n_actions=n_actions, indptr=Counts.empty(n_states, n_actions).indptr
             )
-        if (n_actions is None) != (self.n_actions is None):
-            raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
+        if n_actions is not None and self.n_actions is None:
+            raise ValueError(f"n_actions={n_actions} but the data hold no actions; leave n_actions out")
+        sizes = {"states": (n_states, self.n_states), "actions": (n_actions or 0, self.n_actions or 0)}
+        for what, (asked, held) in sizes.items():
+            if asked < held:
+                raise ValueError(
+                    f"n_{what}={asked} but the data are over {held} {what}; raise n_{what}, or leave it out"
+                )
+        if (n_states, n_actions) == (self.n_states, self.n_actions):
+            return self
         old, new = self.n_actions or 1, n_actions or 1
         lengths = np.zeros((n_states, new), dtype=np.int64)
         lengths[: self.n_states, :old] = np.diff(self.indptr).reshape(self.n_states, old)
@@ -380,7 +376,7 @@ class Counts(Hinted):
             return f"Counts({size}, {self.count.size:,} edges or probabilities, not a sample)"
         text = f"Counts({size}, {amount(self.total)} transitions, {self.count.size:,} distinct"
         if self.initial_count is not None:
-            text += f", {self.initial_count.sum():,} episodes"
+            text += f", {amount(self.initial_count.sum())} episodes"
         return text + ")"
 
     def _repr_html_(self) -> str:
@@ -391,7 +387,7 @@ class Counts(Hinted):
         rows.append(("transitions", shown))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
-            rows.append(("episodes", f"{self.initial_count.sum():,}" + (", kept" if self.episodes else "")))
+            rows.append(("episodes", amount(self.initial_count.sum()) + (", kept" if self.episodes else "")))
         if self.reward is not None:
             rows.append(
                 ("mean reward", f"{np.nansum(self.data_distribution * np.nan_to_num(self.reward)):.6g}")
@@ -406,12 +402,12 @@ class Counts(Hinted):
         self.__post_init__()
 
     def label_of(self, state: int) -> Hashable:
-        """The label of a state, or its number where states have no labels."""
-        return state if self.state_labels is None else self.state_labels[state]
+        """The label of a state, or its number where it has none."""
+        return label_or_number(self.state_labels, state)
 
     def label_of_action(self, action: int) -> Hashable:
-        """The label of an action, or its number where actions have no labels."""
-        return action if self.action_labels is None else self.action_labels[action]
+        """The label of an action, or its number where it has none."""
+        return label_or_number(self.action_labels, action)
 
 
 class CellSums(Counts):

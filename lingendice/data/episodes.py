@@ -111,16 +111,8 @@ def find_episodes(
     return Runs(start, changes, order)
 
 
-class Breaks(NamedTuple):
-    """Rows that do not begin in the next state of the row before them in their episode."""
-
-    n: int = 0
-    first: int = -1
-    """The first such row."""
-
-
-def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
-    """Compare every next state with the state of the following row of the same episode.
+def count_breaks(state: Array, next_state: Array, runs: Runs) -> tuple[int, int]:
+    """How many rows do not begin in the next state of the row before in their episode, and the first of them.
 
     A terminal or truncated row ends its episode, and is compared with nothing. O(N).
     """
@@ -136,7 +128,7 @@ def count_breaks(state: Array, next_state: Array, runs: Runs) -> Breaks:
             n += here
             found = broken.argmax() + 1 + begin if runs.order is None else rows[1:][broken].min()
             first = min(first, int(found))
-    return Breaks(n, first) if n else Breaks()
+    return n, first
 
 
 def warn_breaks(n: int, where: str) -> None:

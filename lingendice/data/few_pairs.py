@@ -190,28 +190,29 @@ class Records(NamedTuple):
         return (count, mean, m2) if has_values else (count, None, None)
 
 
-class _Stretch:
+class _Stretch(NamedTuple):
     """The pairs of some transitions, numbered as they are first met."""
 
-    def __init__(self, log: Log, start: int, stop: int, want_slots: bool) -> None:
-        self.log, self.start, self.stop = log, start, stop
-        self.slot = np.empty(stop - start if want_slots else 0, np.int32)
-        """For every transition, the number of its pair."""
-        room = min(stop - start, _MOST_PAIRS)
-        self.key, self.records = np.empty(room, np.int64), Records.reserve(room, log.total_type)
+    key: Array
+    records: Records
+    slot: Array
+    """For every transition, the number of its pair; empty where nobody asks."""
 
-    def count(self) -> int:
-        """Go through all transitions; the first out of range, -1 for none, or -2 for too many pairs."""
-        n, table = 0, np.zeros(1 << max(self.key.size.bit_length(), 1), np.int32)
-        sums = table, self.key, *self.records
-        for start, stop in ranges(self.stop - self.start, _CHUNK):
-            span = self.start + start, self.start + stop
-            columns, slot = self.log.chunk(*span), self.slot[start:stop]
-            n, bad = hash_chunk(columns, self.log.sizes, *self.log.payload(*span), n, *sums, slot)
-            if n < 0 or bad >= 0:
-                return -2 if n < 0 else span[0] + int(bad)
-        self.key, self.records = self.key[:n], self.records.first(n)
-        return -1
+
+def _count_stretch(log: Log, start: int, stop: int, want_slots: bool) -> _Stretch | None:
+    """Go through some transitions; None where their pairs are too many."""
+    room, n = min(stop - start, _MOST_PAIRS), 0
+    slot = np.empty(stop - start if want_slots else 0, np.int32)
+    key, records = np.empty(room, np.int64), Records.reserve(room, log.total_type)
+    sums = np.zeros(1 << max(room.bit_length(), 1), np.int32), key, *records
+    for begin, end in ranges(stop - start, _CHUNK):
+        span = start + begin, start + end
+        n, bad = hash_chunk(log.chunk(*span), log.sizes, *log.payload(*span), n, *sums, slot[begin:end])
+        if bad >= 0:
+            log.pairs()  # which raises
+        if n < 0:
+            return None
+    return _Stretch(key[:n], records.first(n), slot)
 
 
 def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
@@ -219,25 +220,23 @@ def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
 
     Sums run over the transitions of a stretch in the order given, and over stretches in theirs.
     """
-    stretches = [_Stretch(log, *ends, want_entry) for ends in ranges(log.n, _STRETCH)]
-    given_up: list[_Stretch] = []
+    given_up: list[int] = []
 
-    def count(stretch: _Stretch) -> int:
-        outcome = -2 if given_up else stretch.count()
-        if outcome != -1:
-            given_up.append(stretch)
-        return outcome
+    def count(start: int, stop: int) -> _Stretch | None:
+        stretch = None if given_up else _count_stretch(log, start, stop, want_entry)
+        if stretch is None:
+            given_up.append(start)
+        return stretch
 
-    outcomes = run_all([partial(count, stretch) for stretch in stretches], threads)
-    if max(outcomes) >= 0:
-        log.pairs()
+    counted = run_all([partial(count, *ends) for ends in ranges(log.n, _STRETCH)], threads)
+    stretches = [each for each in counted if each is not None]
     if given_up:
         return None
     # The pairs of all stretches are looked up once more, to number them together.
     keys, bits = np.concatenate([each.key for each in stretches]), log.sizes.column_bits
     pairs = Columns(keys >> bits, NO_IDS, keys & ((1 << bits) - 1), NO_FLAGS)
-    every = _Stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
-    if every.count() != -1:
+    every = _count_stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
+    if every is None:
         return None
     order = stable_order(every.key)
     key, rank = every.key[order], np.empty(order.size, np.int64)

@@ -18,30 +18,38 @@ def encode(names: Sequence[str], columns: Sequence[Any]) -> tuple[list[NDArray[A
     """Turn columns that share one set of labels into integer ids; O(N), a dictionary lookup per label.
 
     Integer columns are ids already and come back as int32 or int64 (uint64 where they exceed both), without
-    labels: narrower types would wrap where ids are computed with. Strings get ids in sorted order, pandas
-    categories in their own order, anything else in order of appearance.
+    labels: narrower types would wrap where ids are computed with. Strings get ids in sorted order, categories
+    of pandas and dictionaries of Arrow in their own order, anything else in order of appearance.
     """
     columns = [_listed(column) for column in columns]
-    coded = [_coded(column) for column in columns]
-    if all(codes is not None for codes in coded):
-        return _from_codes(names, [codes for codes in coded if codes is not None])
-    arrays = [_one_dimensional(name, column) for name, column in zip(names, columns, strict=True)]
-    kinds = {_kind(column, array) for column, array in zip(columns, arrays, strict=True) if array.size}
-    if kinds <= set("iub"):
-        return [_wide(array) for array in arrays], None
-    if "f" in kinds:
-        _refuse_floats(names, arrays)
-    ids, labels = _from_hashables(names, arrays)
-    if kinds in ({"U"}, {"S"}):
-        in_order: Labels = tuple(sorted(labels))  # type: ignore[type-var]
-        place = np.array([*map(index_of(in_order).__getitem__, labels)], dtype=np.int64)
-        return [place[column] for column in ids], in_order
-    return ids, labels
+    coded = [codes for column in columns if (codes := _coded(column)) is not None]
+    if len(coded) == len(columns):
+        ids, labels = _from_codes(names, coded)
+    else:
+        arrays = [_one_dimensional(name, column) for name, column in zip(names, columns, strict=True)]
+        kinds = {array.dtype.kind for array in arrays if array.size}
+        if kinds <= set("iub"):
+            return [_wide(array) for array in arrays], None
+        if "f" in kinds:
+            _refuse_floats(names, arrays)
+        ids, labels = _from_hashables(names, arrays)
+        coded = []
+    are_strings = any(all(isinstance(label, kind) for label in labels) for kind in (str, bytes))
+    if not are_strings or any(codes.keeps_order for codes in coded):
+        return ids, labels
+    in_order: Labels = tuple(sorted(labels))  # type: ignore[type-var]
+    place = np.array([*map(index_of(in_order).__getitem__, labels)], dtype=np.int64)
+    return [place[column] for column in ids], in_order
 
 
 def index_of(labels: Labels) -> dict[Hashable, int]:
     """The id of every label."""
     return {label: position for position, label in enumerate(labels)}
+
+
+def label_or_number(labels: Labels | None, number: int) -> Hashable:
+    """What to call a state or an action: spaces may be larger than what the labels of a log name."""
+    return number if labels is None or number >= len(labels) else labels[number]
 
 
 def union(first: Labels, second: Labels) -> tuple[Labels, NDArray[np.int64]]:
@@ -64,13 +72,15 @@ class _Codes(NamedTuple):
 
     codes: NDArray[Any]
     labels: Labels
+    keeps_order: bool
+    """Whether the order of the labels is one that somebody chose."""
 
 
 def _coded(column: Any) -> _Codes | None:
     """What pandas or Arrow number by themselves, neither of which is imported; None for anything else."""
     values = getattr(column, "array", column)
     if hasattr(values, "categories") and hasattr(values, "codes"):
-        return _Codes(np.asarray(values.codes), tuple(values.categories))
+        return _Codes(np.asarray(values.codes), tuple(values.categories), True)
     if hasattr(column, "dictionary_encode"):
         return _arrow_codes(column)
     if hasattr(column, "factorize") and getattr(column.dtype, "kind", "O") == "O":
@@ -78,7 +88,7 @@ def _coded(column: Any) -> _Codes | None:
             codes, labels = column.factorize()
         except TypeError:  # entries that cannot be labels are named elsewhere
             return None
-        return _Codes(codes, tuple(labels.tolist()))
+        return _Codes(codes, tuple(labels.tolist()), False)
     return None
 
 
@@ -87,7 +97,8 @@ def _arrow_codes(column: Any) -> _Codes | None:
     kind = str(column.type)
     if not kind.startswith(("string", "large_string", "dictionary", "binary", "large_binary")):
         return None
-    encoded = column if kind.startswith("dictionary") else column.dictionary_encode()
+    keeps_order = kind.startswith("dictionary")
+    encoded = column if keeps_order else column.dictionary_encode()
     if hasattr(encoded, "unify_dictionaries"):  # chunks may have dictionaries of their own
         encoded = encoded.unify_dictionaries().combine_chunks()
     if hasattr(encoded, "chunks"):
@@ -95,24 +106,18 @@ def _arrow_codes(column: Any) -> _Codes | None:
             return None
         encoded = encoded.chunks[0]
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return _Codes(codes, tuple(encoded.dictionary.to_pylist()))
+    return _Codes(codes, tuple(encoded.dictionary.to_pylist()), keeps_order)
 
 
 def _from_codes(names: Sequence[str], columns: Sequence[_Codes]) -> tuple[list[NDArray[Any]], Labels]:
     ids: list[NDArray[Any]] = []
     labels: Labels = ()
-    for name, (codes, own) in zip(names, columns, strict=True):
+    for name, (codes, own, _) in zip(names, columns, strict=True):
         if codes.size and codes.min() < 0:
             raise ValueError(f"{name}[{first_bad(codes < 0)[0]}] is missing; drop or fill it first")
         labels, moved = union(labels, own)
         ids.append(moved[codes] if codes.size else codes.astype(np.int64))
     return ids, labels
-
-
-def _kind(column: Any, array: NDArray[Any]) -> str:
-    """The kind of a column's entries; lists of strings are not made an array of them, which takes long."""
-    text = array.dtype.kind == "O" and isinstance(column, (list, tuple)) and type(array[0]) is str
-    return "U" if text and set(map(type, column)) == {str} else array.dtype.kind
 
 
 def _wide(ids: NDArray[Any]) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +23,8 @@ from lingendice.data.labels import Labels, index_of
 from lingendice.data.rows import row_sums
 
 
-class ReadMatrix(NamedTuple):
-    """A square nonnegative matrix in compressed rows, without explicit zeros or duplicates."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    data: NDArray[Any]
-    labels: Labels | None
-    totals: NDArray[Any]
-    """Sum of each row."""
-    has_sample_size: bool
-
-
-def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> ReadMatrix:
-    """Check a matrix or graph and bring it into compressed rows."""
+def read_matrix(matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> dict[str, Any]:
+    """Fields of the counts in a matrix or graph: compressed rows without explicit zeros or duplicates."""
     from scipy import sparse
 
     _refuse_logs(matrix)
@@ -99,7 +87,7 @@ def are_probabilities(data: NDArray[Any], totals: NDArray[Any], tolerance: float
     return True
 
 
-def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float) -> ReadMatrix:
+def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float) -> dict[str, Any]:
     if not compressed.has_canonical_format:
         compressed = compressed.copy()
         compressed.sum_duplicates()
@@ -114,12 +102,20 @@ def _finish(compressed: Any, labels: Labels | None, copy: bool, tolerance: float
     small = compressed.shape[0] < 2**31 - 1
     indices = indices.astype(np.int32 if small else np.int64, copy=copy)
     indptr = compressed.indptr.astype(np.int64, copy=copy)
-    totals = row_sums(indptr, data)
     # Edges are what a graph is, not a sample of it: no node lacks data, and nothing is noisy.
+    totals = row_sums(indptr, data)
     sampled = tolerance > 0.0 and not are_probabilities(data, totals, tolerance)
     if sampled and data.dtype.kind == "f":
         _warn_of_columns(indices, data, totals, tolerance)
-    return ReadMatrix(indptr, indices, data, labels, totals, sampled)
+    return {
+        "n_states": indptr.size - 1,
+        "n_actions": None,
+        "indptr": indptr,
+        "indices": indices,
+        "count": data,
+        "state_labels": labels,
+        "has_sample_size": sampled,
+    }
 
 
 def _warn_of_columns(
@@ -221,9 +217,6 @@ def require_square(shape: tuple[int, ...]) -> None:
         )
 
 
-_REMEDY = "counts and probabilities are at least 0"
-
-
 def require_entries(indptr: Any, indices: Any, values: Any) -> None:
     """Check the entries of compressed rows, wherever they lie, naming row and column of the first bad one."""
     if not values.size:
@@ -242,7 +235,10 @@ def require_entries(indptr: Any, indices: Any, values: Any) -> None:
     if values.dtype.kind != "f" and values[entry] > 0:
         raise ValueError(f"counts[{row}, {column}] is {values[entry]}, beyond 2**53; scale the counts down")
     kind = "negative" if values[entry] < 0 and np.isfinite(values[entry]) else "not a finite number"
-    raise ValueError(f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; {_REMEDY}")
+    raise ValueError(
+        f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; "
+        "counts and probabilities are at least 0"
+    )
 
 
 # -- graphs, by their public methods -------------------------------------------------------------------------
@@ -287,48 +283,45 @@ def read_graph(graph: Any, weight: str | None) -> tuple[Any, Labels | None]:
     return coo_array((data, (row, column)), shape=(edges.n_nodes, edges.n_nodes)), edges.labels
 
 
-def _weights(values: list[Any]) -> NDArray[Any]:
-    return numeric_array("edge weight", values) if values else np.empty(0, dtype=np.int64)
+def _edges(
+    ends: list[tuple[int, int]], weights: list[Any], n_nodes: int, labels: Labels | None, directed: bool
+) -> Edges:
+    source, target = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+    values = numeric_array("edge weight", weights) if weights else np.empty(0, dtype=np.int64)
+    return Edges(source, target, values, n_nodes, labels, directed)
 
 
 def _from_networkx(graph: Any, weight: str | None) -> Edges:
     labels: Labels = tuple(graph.nodes)
     position = index_of(labels)
-    edges: Iterable[Any] = (
-        graph.edges(data=weight, default=1) if weight is not None else graph.edges(data=False)
-    )
-    source, target, value = [], [], []
-    for edge in edges:
-        source.append(position[edge[0]])
-        target.append(position[edge[1]])
-        value.append(edge[2] if weight is not None else 1)
-    row, column = (np.array(nodes, dtype=np.int64) for nodes in (source, target))
-    return Edges(row, column, _weights(value), len(labels), labels, graph.is_directed())
+    listed = list(graph.edges(data=False if weight is None else weight, default=1))
+    ends = [(position[edge[0]], position[edge[1]]) for edge in listed]
+    weights = [1 if weight is None else edge[2] for edge in listed]
+    return _edges(ends, weights, len(labels), labels, graph.is_directed())
 
 
 def _from_igraph(graph: Any, weight: str | None) -> Edges:
-    ends = np.array(graph.get_edgelist(), dtype=np.int64).reshape(-1, 2)
+    ends = graph.get_edgelist()
     held = graph.es[weight] if weight is not None and weight in graph.es.attributes() else [1] * len(ends)
     names = graph.vs["name"] if "name" in graph.vs.attributes() else None
     labels = tuple(names) if names is not None and len(set(names)) == len(names) else None
-    values = _weights([1 if value is None else value for value in held])
-    if not graph.is_directed():  # igraph counts a loop at both of its ends
-        values = np.where(ends[:, 0] == ends[:, 1], 2 * values, values)
-    return Edges(ends[:, 0], ends[:, 1], values, graph.vcount(), labels, graph.is_directed())
+    weights = [1 if value is None else value for value in held]
+    edges = _edges(ends, weights, graph.vcount(), labels, graph.is_directed())
+    if edges.directed:
+        return edges
+    # igraph counts a loop at both of its ends.
+    return edges._replace(weight=np.where(edges.source == edges.target, 2 * edges.weight, edges.weight))
 
 
 def _from_rustworkx(graph: Any, weight: str | None) -> Edges:
     """Nodes are named by their indices, which have holes where nodes were removed."""
     labels: Labels = tuple(graph.node_indices())
     position = index_of(labels)
-    listed = [
-        (position[a], position[b], _payload_weight(payload, weight))
-        for a, b, payload in graph.weighted_edge_list()
-    ]
-    ends = np.array([edge[:2] for edge in listed], dtype=np.int64).reshape(-1, 2)
+    listed = graph.weighted_edge_list()
+    ends = [(position[a], position[b]) for a, b, _ in listed]
+    weights = [_payload_weight(payload, weight) for *_, payload in listed]
     directed = hasattr(graph, "in_degree")  # undirected graphs have one degree
-    values = _weights([edge[2] for edge in listed])
-    return Edges(ends[:, 0], ends[:, 1], values, len(labels), labels, directed)
+    return _edges(ends, weights, len(labels), labels, directed)
 
 
 def _payload_weight(payload: Any, weight: str | None) -> Any:

@@ -31,10 +31,14 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     if _is_identity(first):
         return second
     first, second = _align(first, second)
+    for one, other in ((first, second), (second, first)):
+        # States and actions that were never seen take nothing from a log, kept episodes included.
+        if not one.count.size and one.initial_count is None and one.has_sample_size:
+            return other
     has_rewards = first.reward_mean is not None or second.reward_mean is not None
     want_places = has_rewards or (first.episodes is not None and second.episodes is not None)
-    indptr, indices, count, places = unite(first, second, want_places, resolve_threads(threads))
-    reward_count, mean, m2 = merge_rewards(count.size, places, first, second)
+    indptr, indices, count, places = _unite(first, second, want_places, resolve_threads(threads))
+    reward_count, mean, m2 = _merge_rewards(count.size, places, first, second)
     return replace(
         first,
         indptr=indptr,
@@ -49,13 +53,10 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
     )
 
 
-def unite(
-    first: Any, second: Any, want_places: bool, threads: int
+def _unite(
+    first: Counts, second: Counts, want_places: bool, threads: int
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[NDArray[np.int64]]]:
-    """Compressed rows with the sums of counts and, where wanted, the place of every entry of either side.
-
-    For two :class:`Counts`, or blocks of their rows, over the same cells.
-    """
+    """Compressed rows with the sums of counts and, where wanted, the place of every entry of either side."""
     column_type = np.int32 if first.n_states + 1 < 2**31 else np.int64
     count_type = np.float64 if any(side.count.dtype.kind == "f" for side in (first, second)) else np.int64
     starts = [kernel_array(side.indptr, np.int64) for side in (first, second)]
@@ -91,11 +92,10 @@ def _align(first: Counts, second: Counts) -> tuple[Counts, Counts]:
         raise ValueError("a chain and an MDP cannot be merged: one log has actions, the other has none")
     states, state_move = _common_labels("state", first.state_labels, second.state_labels)
     actions, action_move = _common_labels("action", first.action_labels, second.action_labels)
-    n_states = len(states) if states is not None else max(first.n_states, second.n_states)
-    n_states = max(n_states, first.n_states, second.n_states)
+    n_states = max(len(states or ()), first.n_states, second.n_states)
     n_actions = None
     if first.n_actions is not None and second.n_actions is not None:
-        n_actions = max(len(actions) if actions is not None else 0, first.n_actions, second.n_actions)
+        n_actions = max(len(actions or ()), first.n_actions, second.n_actions)
     first = replace(first.with_states(n_states, n_actions), state_labels=states, action_labels=actions)
     second = _renumber(second.with_states(n_states, n_actions), state_move, action_move)
     return first, replace(second, state_labels=states, action_labels=actions)
@@ -136,16 +136,17 @@ def _renumber(
         moved = np.zeros_like(initial)
         moved[states] = initial
         initial = moved
+    statistics: dict[str, Any] = {}
+    for name in ("count", "reward_count", "reward_mean", "reward_m2"):
+        column = getattr(counts, name)
+        statistics[name] = None if column is None else column[order]
     return replace(
         counts,
         indptr=np.searchsorted(new_cells[order], np.arange(counts.n_cells + 1)).astype(np.int64),
         indices=new_columns[order].astype(counts.indices.dtype),
-        count=counts.count[order],
-        reward_count=None if counts.reward_count is None else counts.reward_count[order],
-        reward_mean=None if counts.reward_mean is None else counts.reward_mean[order],
-        reward_m2=None if counts.reward_m2 is None else counts.reward_m2[order],
         initial_count=initial,
         episodes=episodes,
+        **statistics,
     )
 
 
@@ -157,7 +158,7 @@ def _complete(move: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
     return np.concatenate([move, rest])[:n]
 
 
-def merge_rewards(
+def _merge_rewards(
     size: int, places: list[NDArray[Any]], first: Any, second: Any
 ) -> tuple[NDArray[Any] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
     """Chan's pooled mean and M2; a log without rewards contributes a reward count of zero."""

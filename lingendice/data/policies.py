@@ -37,58 +37,43 @@ def is_policy(given: Any) -> bool:
     return callable(given) or callable(getattr(given, "predict", None))
 
 
-def plain_output(found: Any, call: str) -> NDArray[Any]:
-    """An array from what ``call`` returned."""
+def act(given: Any, states: Floats, rng: np.random.Generator | None = None) -> NDArray[Any]:
+    """One action per state, or one row of probabilities; actions stay within a Gymnasium ``Box``."""
+    found = _call(given, states, rng)
     if isinstance(found, tuple):
         found = found[0]
     if hasattr(found, "detach"):
         found = found.detach().cpu().numpy()
-    return numeric_array(call, found)
+    found = numeric_array("policy(states, rng)" if takes_rng(given) else "policy(states)", found)
+    space = getattr(given, "action_space", None)
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is not None and high is not None and found.dtype.kind == "f":
+        found = np.clip(found, low, high)
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class Adapted:
-    """What acts, as one function of states and a random generator."""
-
-    given: Any
-    bounds: tuple[Any, Any] | None = None
-    """Least and largest action, from a Gymnasium ``Box``."""
-
-    def __call__(self, states: Floats, rng: np.random.Generator | None = None) -> NDArray[Any]:
-        """One action per state, or one row of probabilities."""
-        call = "policy(states, rng)" if takes_rng(self.given) else "policy(states)"
-        found = plain_output(self._call(states, rng), call)
-        if self.bounds is not None and found.dtype.kind == "f":
-            found = np.clip(found, *self.bounds)
-        return found
-
-    def _call(self, states: Floats, rng: np.random.Generator | None) -> Any:
-        given = self.given
-        if callable(getattr(given, "predict", None)):
-            greedy = {"deterministic": True} if "deterministic" in _names(given.predict) else {}
-            return given.predict(self._as_trained(states), **greedy)
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(given, torch.nn.Module):
-            parameter = next(iter(given.parameters()), None)
-            kind = torch.float32 if parameter is None else parameter.dtype
-            place = "cpu" if parameter is None else parameter.device
-            with torch.no_grad():
-                return given(torch.as_tensor(np.array(states), dtype=kind, device=place))
-        try:
-            return given(states, rng) if takes_rng(given) else given(states)
-        except ValueError as error:
-            if "truth value of an array" not in str(error):
-                raise
-            raise ValueError(
-                f"the policy is called with all states at once, shape {states.shape}, and asks whether an "
-                "array is true; use numpy.where(states[:, 0] > 0, 1, 0) in place of if"
-            ) from error
-
-    def _as_trained(self, states: Floats) -> Floats:
-        """Models that were trained on single precision refuse double."""
-        space = getattr(self.given, "observation_space", None)
-        kind = getattr(space, "dtype", np.float32)
-        return states.astype(kind) if states.dtype.kind == "f" else states
+def _call(given: Any, states: Floats, rng: np.random.Generator | None) -> Any:
+    if callable(getattr(given, "predict", None)):
+        greedy = {"deterministic": True} if "deterministic" in _names(given.predict) else {}
+        # Models that were trained on single precision refuse double.
+        kind = getattr(getattr(given, "observation_space", None), "dtype", np.float32)
+        return given.predict(states.astype(kind) if states.dtype.kind == "f" else states, **greedy)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        parameter = next(iter(given.parameters()), None)
+        kind = torch.float32 if parameter is None else parameter.dtype
+        place = "cpu" if parameter is None else parameter.device
+        with torch.no_grad():
+            return given(torch.as_tensor(np.array(states), dtype=kind, device=place))
+    try:
+        return given(states, rng) if takes_rng(given) else given(states)
+    except ValueError as error:
+        if "truth value of an array" not in str(error):
+            raise
+        raise ValueError(
+            f"the policy is called with all states at once, shape {states.shape}, and asks whether an "
+            "array is true; use numpy.where(states[:, 0] > 0, 1, 0) in place of if"
+        ) from error
 
 
 def _names(function: Function) -> Mapping[str, inspect.Parameter]:
@@ -110,19 +95,12 @@ def takes_rng(function: Function) -> bool:
     return len(wanted) >= 2 or any(one.name in ("rng", "generator") for one in given)
 
 
-def adapted(given: Any) -> Adapted:
-    """What acts, with the bounds of its Gymnasium action space where it has one."""
-    space = getattr(given, "action_space", None)
-    low, high = getattr(space, "low", None), getattr(space, "high", None)
-    return Adapted(given, None if low is None or high is None else (low, high))
-
-
 def mean_action_rows(given: Any, states: NDArray[Any], n_actions: int) -> Floats:
     """Probabilities of a policy that only draws, from ``DRAWS`` draws in each state."""
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(DRAWS):
-        rows = action_rows(adapted(given)(states, rng), len(states), n_actions)
+        rows = action_rows(act(given, states, rng), len(states), n_actions)
         drawn.append(require_action_distributions("policy(states, rng)", rows, len(states)))
     return np.mean(drawn, axis=0)
 
@@ -175,15 +153,12 @@ class CallablePolicy(DiscretePolicy):
     """Probabilities (n, n_actions), or one action per state, computed by a function or a model of states."""
 
     function: Any
-    n_actions: int | None = None
-    """Needed where the function gives actions."""
+    n_actions: int
 
     def probabilities(self, states: NDArray[Any]) -> Floats:
-        if self.n_actions is not None and takes_rng(self.function):
+        if takes_rng(self.function):
             return mean_action_rows(self.function, states, self.n_actions)
-        found = adapted(self.function)(states)
-        if self.n_actions is not None:
-            found = action_rows(found, len(states), self.n_actions)
+        found = action_rows(act(self.function, states), len(states), self.n_actions)
         return require_action_distributions("policy(states)", found, len(states))
 
 
@@ -216,7 +191,7 @@ class SampledPolicy(ContinuousPolicy):
     density: Callable[[Floats, Floats], ArrayLike] | None = None
 
     def sample(self, states: Floats, rng: np.random.Generator) -> Floats:
-        actions = adapted(self.function)(states, rng).astype(np.float64, copy=False)
+        actions = act(self.function, states, rng).astype(np.float64, copy=False)
         if actions.ndim == 1:
             actions = actions[:, None]
         if actions.ndim != 2 or len(actions) != len(states):
@@ -354,15 +329,19 @@ def is_list_of_policies(given: Any) -> bool:
     return isinstance(given, (list, tuple)) and any(isinstance(one, kinds) or is_policy(one) for one in given)
 
 
-def read_policy(policy: Any, *, discrete: bool, n_states: int | None, n_actions: int | None = None) -> Policy:
-    """A policy object from what a user may give: an object, a table, a function, or a trained model."""
+def read_policy(policy: Any, n_states: int | None, n_actions: int | None) -> Policy:
+    """A policy object from what a user may give: an object, a table, a function, or a trained model.
+
+    ``n_states`` is None where states are vectors, ``n_actions`` where actions are.
+    """
+    discrete = n_actions is not None
     if isinstance(policy, (DiscretePolicy, ContinuousPolicy)):
         if isinstance(policy, DiscretePolicy) != discrete:
             kind = "integers (discrete)" if discrete else "vectors of floats (continuous)"
             raise ValueError(f"{type(policy).__name__} does not fit the logged actions, which are {kind}")
         return policy
     if is_policy(policy):
-        return CallablePolicy(policy, n_actions) if discrete else SampledPolicy(policy)
+        return SampledPolicy(policy) if n_actions is None else CallablePolicy(policy, n_actions)
     if not discrete:
         raise ValueError(
             "policy must be a GaussianPolicy, a SampledPolicy or a function (states, rng) -> actions, since "
@@ -373,8 +352,7 @@ def read_policy(policy: Any, *, discrete: bool, n_states: int | None, n_actions:
         return TablePolicy(require_action_distributions("policy", table[None, :], 1)[0])
     if n_states is None:
         raise ValueError(
-            f"policy is a table of shape {table.shape}, but the states are vectors: give one "
-            f"distribution over "
-            "actions (1-d), a function states -> probabilities, or integer states"
+            f"policy is a table of shape {table.shape}, but the states are vectors: give one distribution "
+            "over actions (1-d), a function states -> probabilities, or integer states"
         )
     return TablePolicy(require_action_distributions("policy", table, n_states))

@@ -9,6 +9,8 @@ checked on reading.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import secrets
@@ -197,8 +199,6 @@ def _check_record(path: str | Path, record: Mapping[str, Any], kind: str) -> Non
 
 def digest_of(arrays: Mapping[str, NDArray[Any] | None]) -> bytes:
     """SHA-256 over named arrays, their types and shapes; None stands for one that is not there."""
-    import hashlib
-
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray([] if arrays[name] is None else arrays[name])
@@ -337,8 +337,6 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _packed(array: NDArray[Any]) -> list[str]:
-    import base64
-
     wide = _wide(array)
     return [wide.dtype.str, base64.b64encode(wide.tobytes()).decode()]
 
@@ -368,8 +366,6 @@ def _load_parquet(path: str | Path) -> dict[str, Any]:
     n_cells = record.get("n_cells", n_states * (n_actions or 1))  # fewer in a block of rows
     arrays["indptr"] = np.searchsorted(cells, np.arange(n_cells + 1))
     if record["initial_count"] is not None:
-        import base64
-
         kind, packed = record["initial_count"]
         arrays["initial_count"] = np.frombuffer(base64.b64decode(packed), dtype=kind)
     return fields_of(record, arrays, None)

@@ -148,24 +148,120 @@ class Transitions:
 
     @classmethod
     def from_d4rl(cls, dataset: Mapping[str, ArrayLike]) -> Transitions:
-        """A dictionary of arrays as D4RL has them."""
-        return cls(**d4rl_columns(dataset))
+        """A dictionary of arrays as D4RL has them.
+
+        These are observations, actions, rewards, terminals, and perhaps timeouts and next_observations.
+        Without ``next_observations`` they are those of the next row; the last row of an episode that was cut
+        off has none and is left out.
+        """
+        for name in ("observations", "actions", "rewards", "terminals"):
+            if name not in dataset:
+                raise ValueError(f"dataset has no {name!r}; it has {', '.join(map(repr, dataset))}")
+        state = plain_array("observations", dataset["observations"])
+        terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
+        timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
+        cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
+        episode = np.cumsum(terminal | cut) - (terminal | cut)
+        keep = np.ones(len(state), dtype=bool)
+        if "next_observations" in dataset:
+            following = plain_array("next_observations", dataset["next_observations"])
+        else:
+            following = np.concatenate([state[1:], state[-1:]])
+            # The row after the last one of an episode belongs to the next: its own arrival is unknown.
+            keep[cut & ~terminal] = False
+            keep[-1:] &= terminal[-1:]
+        columns = {
+            "state": state, "action": plain_array("actions", dataset["actions"]),
+            "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
+            "episode": episode, "terminal": terminal,
+        }  # fmt: skip
+        for name, values in columns.items():
+            if len(values) != len(state):
+                raise ValueError(
+                    f"{name} has {len(values)} entries but observations has {len(state)}; give one per step"
+                )
+        return cls(**{name: values[keep] for name, values in columns.items()})
 
     @classmethod
     def from_minari(cls, dataset: Any) -> Transitions:
-        """A dataset of ``minari.load_dataset(...)``, or anything with ``iterate_episodes``."""
-        return cls(**minari_columns(dataset))
+        """A dataset of ``minari.load_dataset(...)``, or anything with ``iterate_episodes``.
+
+        Episodes have one observation more than actions, and flags of their ends.
+        """
+        parts = []
+        for one in dataset.iterate_episodes():
+            if isinstance(one.observations, Mapping):
+                raise ValueError("observations are dictionaries; flatten them to one array per step first")
+            seen = np.asarray(one.observations)
+            action, reward, ended = map(np.asarray, (one.actions, one.rewards, one.terminations))
+            parts.append((seen[:-1], action, reward, seen[1:], ended))
+        return cls(**_columns(parts))
 
     @classmethod
     def from_d3rlpy(cls, dataset: Any) -> Transitions:
-        """An ``MDPDataset`` of d3rlpy, or anything with ``episodes``."""
-        return cls(**d3rlpy_columns(dataset))
+        """An ``MDPDataset`` of d3rlpy, or anything with ``episodes``.
+
+        The next observation of a step that ended in a terminal state is not kept by d3rlpy: its own stands
+        in, which nothing flows on from. The last step of an episode that was cut off is left out.
+        """
+        parts = []
+        for one in dataset.episodes:
+            n = len(one.actions)
+            ended = np.zeros(n, dtype=bool)
+            ended[-1:] = bool(one.terminated)
+            state = np.asarray(one.observations)
+            following = np.concatenate([state[1:], state[-1:]])
+            keep = slice(0, n if one.terminated else n - 1)
+            reward = np.asarray(one.rewards, dtype=np.float64).reshape(n)
+            parts.append(
+                (state[keep], np.asarray(one.actions)[keep], reward[keep], following[keep], ended[keep])
+            )
+        return cls(**_columns(parts))
 
     @classmethod
     def from_gymnasium(cls, steps: Iterable[tuple[Any, ...]]) -> Transitions:
         """Steps (observation, action, reward, next observation, terminated, truncated[, info]) of an
-        environment or of a vector of them, in order."""
-        return cls(**gymnasium_columns(steps))
+        environment or of a vector of them, in order.
+
+        Environments of a vector are taken apart, one after another. Where a vector resets within the step
+        that ends (``AutoresetMode.SAME_STEP``) the arrival of that step is taken from ``info["final_obs"]``
+        (or ``"final_observation"``). Where it resets in the step after (``NEXT_STEP``, the default since
+        Gymnasium 1.0) that one ignores its action and is left out.
+        """
+        rows: dict[int, list[tuple[Any, ...]]] = {}
+        resets_later = True
+        for step in steps:
+            if len(step) < 6:
+                raise ValueError(
+                    f"a step has {len(step)} entries; give (observation, action, reward, next, terminated, "
+                    "truncated)"
+                )
+            state, action, reward, following, ended, cut = step[:6]
+            info = step[6] if len(step) > 6 else {}
+            if np.ndim(reward) == 0:
+                rows.setdefault(0, []).append((state, action, reward, following, ended, cut))
+                resets_later = False  # one environment is reset between its steps
+                continue
+            final = info.get("final_obs", info.get("final_observation"))
+            resets_later &= final is None
+            for k in range(len(np.asarray(reward))):
+                done = bool(ended[k]) or bool(cut[k])
+                arrival = final[k] if done and final is not None and final[k] is not None else following[k]
+                rows.setdefault(k, []).append((state[k], action[k], reward[k], arrival, ended[k], cut[k]))
+        if not rows:
+            raise ValueError(
+                "there are no steps; give (observation, action, reward, next, terminated, truncated)"
+            )
+        parts = []
+        for own in rows.values():
+            own, begin = _without_resets(own) if resets_later else own, 0
+            for k, step in enumerate(own):
+                if _is_done(step) or k == len(own) - 1:
+                    columns = zip(*own[begin : k + 1], strict=True)
+                    state, action, reward, following, ended, _ = (np.array(column) for column in columns)
+                    parts.append((state, action, reward, following, ended))
+                    begin = k + 1
+        return cls(**_columns(parts))
 
     def __len__(self) -> int:
         return len(self.state)
@@ -210,9 +306,7 @@ class Transitions:
                 "policy is missing: pass the policy to evaluate, or leave action out of Transitions for "
                 "the distribution of the logged chain itself"
             )
-        return read_policy(
-            policy, discrete=self.n_actions is not None, n_states=self.n_states, n_actions=self.n_actions
-        )
+        return read_policy(policy, self.n_states, self.n_actions)
 
 
 def _several(n: int, what: str) -> str:
@@ -246,7 +340,7 @@ def _actions(values: ArrayLike, n: int) -> NDArray[Any]:
             )
         return whole_array("action", array)
     array = np.ascontiguousarray(array[:, None] if array.ndim == 1 else array, dtype=np.float64)
-    if array.ndim != 2:
+    if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"action must have shape (rows, coordinates), got {array.shape}")
     require_finite("action", array)
     return array
@@ -295,119 +389,10 @@ def _episodes(
 # -- logs of offline reinforcement learning, read by their shape alone ---------------------------------------
 
 
-Arguments = dict[str, Any]
-
-
-def d4rl_columns(dataset: Mapping[str, ArrayLike]) -> Arguments:
-    """observations, actions, rewards, terminals, and perhaps timeouts and next_observations.
-
-    Without ``next_observations`` they are those of the next row; the last row of an episode that was cut off
-    has none and is left out.
-    """
-    for name in ("observations", "actions", "rewards", "terminals"):
-        if name not in dataset:
-            raise ValueError(f"dataset has no {name!r}; it has {', '.join(map(repr, dataset))}")
-    state = np.asarray(dataset["observations"])
-    terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
-    timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
-    cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
-    episode = np.concatenate([[0], np.cumsum((terminal | cut)[:-1])])
-    keep = np.ones(len(state), dtype=bool)
-    if "next_observations" in dataset:
-        following = np.asarray(dataset["next_observations"])
-    else:
-        following = np.concatenate([state[1:], state[-1:]])
-        # The row after the last one of an episode belongs to the next: its own arrival is unknown.
-        keep[cut & ~terminal] = False
-        keep[-1] = keep[-1] and bool(terminal[-1])
-    columns = {
-        "state": state, "action": np.asarray(dataset["actions"]),
-        "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
-        "episode": episode, "terminal": terminal,
-    }  # fmt: skip
-    for name, values in columns.items():
-        if len(values) != len(state):
-            raise ValueError(
-                f"{name} has {len(values)} entries but observations has {len(state)}; give one per step"
-            )
-    return {name: values[keep] for name, values in columns.items()}
-
-
 def _one_per_step(name: str, values: ArrayLike) -> NDArray[Any]:
     """A column of numbers, which some files keep as arrays of one column."""
     column = numeric_array(name, values)
     return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
-
-
-def minari_columns(dataset: Any) -> Arguments:
-    """Episodes with one observation more than actions, and flags of their ends."""
-    parts = []
-    for one in dataset.iterate_episodes():
-        if isinstance(one.observations, Mapping):
-            raise ValueError("observations are dictionaries; flatten them to one array per step first")
-        seen = np.asarray(one.observations)
-        action, reward, ended = map(np.asarray, (one.actions, one.rewards, one.terminations))
-        parts.append((seen[:-1], action, reward, seen[1:], ended))
-    return _columns(parts)
-
-
-def d3rlpy_columns(dataset: Any) -> Arguments:
-    """Episodes of as many observations as actions; past the last step there is none.
-
-    The next observation of a step that ended in a terminal state is not kept by d3rlpy: its own stands in,
-    which nothing flows on from. The last step of an episode that was cut off is left out.
-    """
-    parts = []
-    for one in dataset.episodes:
-        n = len(one.actions)
-        ended = np.zeros(n, dtype=bool)
-        ended[-1] = bool(one.terminated)
-        state = np.asarray(one.observations)
-        following = np.concatenate([state[1:], state[-1:]])
-        keep = slice(0, n if one.terminated else n - 1)
-        reward = np.asarray(one.rewards, dtype=np.float64).reshape(n)
-        parts.append((state[keep], np.asarray(one.actions)[keep], reward[keep], following[keep], ended[keep]))
-    return _columns(parts)
-
-
-def gymnasium_columns(steps: Iterable[tuple[Any, ...]]) -> Arguments:
-    """Steps in order; those of a vector of environments are taken apart, one environment after another.
-
-    Where a vector resets within the step that ends (``AutoresetMode.SAME_STEP``) the arrival of that step is
-    taken from ``info["final_obs"]`` (or ``"final_observation"``). Where it resets in the step after
-    (``NEXT_STEP``, the default since Gymnasium 1.0) that one ignores its action and is left out.
-    """
-    rows: dict[int, list[tuple[Any, ...]]] = {}
-    for step in steps:
-        if len(step) < 6:
-            raise ValueError(
-                f"a step has {len(step)} entries; give (observation, action, reward, next, terminated, "
-                "truncated)"
-            )
-        state, action, reward, following, ended, cut = step[:6]
-        info = step[6] if len(step) > 6 else {}
-        if np.ndim(reward) == 0:
-            rows.setdefault(0, []).append((state, action, reward, following, ended, cut))
-            continue
-        final = info.get("final_obs", info.get("final_observation"))
-        for k in range(len(np.asarray(reward))):
-            done = bool(ended[k]) or bool(cut[k])
-            arrival = final[k] if done and final is not None and final[k] is not None else following[k]
-            rows.setdefault(k, []).append((state[k], action[k], reward[k], arrival, ended[k], cut[k]))
-    if not rows:
-        raise ValueError(
-            "there are no steps; give (observation, action, reward, next, terminated, truncated)"
-        )
-    parts = []
-    for own in rows.values():
-        own, begin = _without_resets(own), 0
-        for k, step in enumerate(own):
-            if _is_done(step) or k == len(own) - 1:
-                columns = zip(*own[begin : k + 1], strict=True)
-                state, action, reward, following, ended, _ = (np.array(column) for column in columns)
-                parts.append((state, action, reward, following, ended))
-                begin = k + 1
-    return _columns(parts)
 
 
 def _is_done(step: tuple[Any, ...]) -> bool:
@@ -424,7 +409,7 @@ def _without_resets(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return kept
 
 
-def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> Arguments:
+def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> dict[str, Any]:
     """Episodes one after another."""
     if not parts:
         raise ValueError("the dataset has no episodes")
@@ -432,5 +417,5 @@ def _columns(parts: Sequence[tuple[NDArray[Any], ...]]) -> Arguments:
     episode = np.repeat(np.arange(len(parts)), [len(part[2]) for part in parts])
     return {
         "state": state, "action": action, "reward": reward, "next_state": following, "episode": episode,
-        "terminal": require_flags("terminal", ended, len(reward)),
+        "terminal": ended,
     }  # fmt: skip

@@ -17,7 +17,7 @@ import json
 import re
 import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ from lingendice.data.by_label import COLUMNS, named_columns
 from lingendice.data.checks import compressed_rows
 from lingendice.data.saving import replacing, write_text
 from lingendice.io.csv_reader import Rows, text_rows
-from lingendice.io.formats import ARRAYS, RESULTS, TEXT, FileError, format_of
+from lingendice.io.formats import ARRAYS, RESULTS, TEXT, FileError, format_of, require_file
 
 
 def read_matrix_file(path: Path) -> Any:
     """A matrix (dense or SciPy sparse), or the arrays of an ``.npz`` file of transitions by name."""
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
+    require_file(path)
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return _square(path, _load_array(path))
@@ -48,8 +47,7 @@ def read_array(path: str | Path) -> Any:
     ``.json``; see :mod:`lingendice.data.by_label`.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
+    require_file(path)
     suffix = format_of(path)
     if suffix == ".json":
         return _read_json(path)
@@ -60,9 +58,8 @@ def read_array(path: str | Path) -> Any:
     if suffix == ".npz":
         arrays = _load_npz(path)
         if len(arrays) != 1:
-            raise FileError(
-                f"{path}: expected one array, found {_listed(arrays)}; save the one array as .npy"
-            )
+            listed = ", ".join(map(repr, arrays)) or "nothing"
+            raise FileError(f"{path}: expected one array, found {listed}; save the one array as .npy")
         return _numbers(path, next(iter(arrays.values())))
     raise FileError(f"{path}: unknown suffix; use one of {', '.join(ARRAYS)}")
 
@@ -92,8 +89,11 @@ def _read_text(path: Path) -> NDArray[Any] | dict[str, list[Any]]:
     """The columns of a table whose header has a column of states, else an array of numbers."""
     rows = text_rows(path)
     _, header = next(rows, (0, []))
-    if {name.casefold() for name in header} & set(COLUMNS["state"]):
-        return _read_columns(path, header, rows)
+    names = {name.casefold() for name in header}
+    usual = next((alias for alias in COLUMNS["state"] if alias in names), None)
+    if usual is not None:
+        # A mapping of columns is known by this name; a column of states may have others, as states may.
+        return _read_columns(path, ["state" if name.casefold() == usual else name for name in header], rows)
     numbers: list[list[float]] = []
     whole = True
     for line, row in text_rows(path, comments="#"):
@@ -149,10 +149,6 @@ def require_folder(path: Path) -> None:
     """Raise unless there is a folder to write a file into."""
     if not path.parent.is_dir():
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
-
-
-def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
-    return ", ".join(map(repr, names)) or "nothing"
 
 
 def _load_array(path: Path) -> NDArray[Any]:

@@ -56,7 +56,6 @@ class Batch:
 def read_batch(
     table: Mapping[str, Any] | Any,
     found: Mapping[str, str],
-    n_rows: int,
     where: Callable[[int], str],
     labels: bool | None,
     after: Position | None = None,
@@ -70,8 +69,11 @@ def read_batch(
     is a missing entry.
     """
     columns: dict[str, Any] = {}
-    for role, name in found.items():
-        entry = _Entry(table[name], f"column {name!r}", where, from_text)
+    entries = {
+        role: _Entry(table[name], f"column {name!r}", where, from_text) for role, name in found.items()
+    }
+    n_rows = len(entries.get("state", next(iter(entries.values()))).column)
+    for role, entry in entries.items():
         if len(entry.column) != n_rows:
             raise FileError(f"{where(0)}: {entry.name} has {len(entry.column)} rows, the others {n_rows}")
         if role in ID_ROLES:
@@ -115,6 +117,11 @@ class _Entry:
                 # NumPy would make text of all of them: "nan" of a missing entry, "1" of 1.
                 column = np.fromiter(column, object, len(column))
             column = plain_array(name, column)
+            if column.ndim == 0:
+                raise FileError(
+                    f"{where(0)}: {name} is {column.item()!r}, a single entry; of such rows make a frame: "
+                    "pandas.DataFrame(rows)"
+                )
             if column.ndim != 1:
                 raise FileError(
                     f"{where(0)}: {name} has shape {column.shape}; give one-dimensional columns, one entry "
@@ -178,21 +185,24 @@ class _Entry:
     def _numpy_ids(self, column: NDArray[Any], labels: bool) -> Column:
         if column.dtype.kind == "O":
             column = self._one_kind(column)
-        if column.dtype.kind in "US":
-            return self._coded(*_code(column.astype(np.str_)))
         if column.dtype.kind == "f":
             column = self._whole(column, labels)
         if column.dtype.kind == "b":
             column = column.astype(np.int64)
-        if labels and column.dtype.kind in "iuf":
-            return Coded(*_code(column.astype(np.str_)))
+        if column.dtype.kind in "US" or (labels and column.dtype.kind in "iuf"):
+            values, codes = np.unique(column.astype(np.str_), return_inverse=True)
+            return self._coded(codes, values.tolist())
         if column.dtype.kind not in "iu":
             raise self._wrong(column.dtype, _IDS)
-        if column.dtype == np.uint64:
-            if column.size and column.max() > np.iinfo(np.int64).max:
-                raise self._wrong("integers beyond 63 bits", "pass labels=True to read them as names")
-            column = column.astype(np.int64)
-        return column
+        return self._signed(column, "pass labels=True to read them as names")
+
+    def _signed(self, column: NDArray[Any], remedy: str) -> NDArray[Any]:
+        """Integers as they are, but for those of 64 bits without a sign."""
+        if column.dtype != np.uint64:
+            return column
+        if column.size and column.max() > np.iinfo(np.int64).max:
+            raise self._wrong("integers beyond 63 bits", remedy)
+        return column.astype(np.int64)
 
     def _one_kind(self, column: NDArray[Any]) -> NDArray[Any]:
         """Objects as an array of strings or of integers."""
@@ -252,9 +262,8 @@ class _Entry:
 
     def numbers(self, role: str) -> NDArray[Any]:
         column = self._plain("give numbers")
-        whole = role == "weight" and column.dtype.kind in "biu"
-        if whole and column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
-            raise self._wrong("integers beyond 63 bits", "scale the weights down")
+        if whole := role == "weight" and column.dtype.kind in "biu":
+            column = self._signed(column, "scale the weights down")
         numbers = column.astype(np.int64 if whole else np.float64, copy=False)
         low, high = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
         if not (np.isfinite(low) and np.isfinite(high)):
@@ -269,32 +278,31 @@ class _Entry:
     def times(self) -> NDArray[Any]:
         """Numbers or dates, which sort like times."""
         wanted = "times are numbers or dates"
-        column = self.column
-        if (
-            self.is_arrow
-            and arrow("types").is_temporal(column.type)
-            and not arrow("types").is_time(column.type)
-        ):
+        column, types = self.column, arrow("types") if self.is_arrow else None
+        if types is not None and types.is_temporal(column.type) and not types.is_time(column.type):
             column = column.to_numpy(zero_copy_only=False)
         if not isinstance(column, np.ndarray) or column.dtype.kind not in "Mm":
             column = self._plain(wanted)
         if column.dtype.kind == "b":
             raise self._wrong("booleans", wanted)
-        if column.dtype == np.uint64 and column.size and column.max() > np.iinfo(np.int64).max:
-            raise self._wrong("integers beyond 63 bits", "subtract the first")
+        column = self._signed(column, "subtract the first")
         missing = column != column  # NaN or NaT
         if missing.any():
             self._null(int(missing.argmax()), "missing")
-        return column if column.dtype.kind in "Mm" else column.astype(_TIMES[column.dtype.kind])
+        if column.dtype.kind in "iu":
+            return column.astype(np.int64)
+        return column.astype(np.float64) if column.dtype.kind == "f" else column
 
     def flags(self) -> NDArray[np.bool_]:
-        column = self.column
         if self.is_arrow:
+            column = self._decoded()
             if arrow("types").is_boolean(column.type):
                 return _unpack_bits(column)
-            if is_text(column.type) or arrow("types").is_dictionary(column.type):
-                return self._flags_of_text(self.ids(labels=False))
-        elif column.dtype.kind in "USO" and all(isinstance(entry, str) for entry in column.tolist()):
+            of_text = is_text(column.type) or arrow("types").is_dictionary(column.type)
+        else:
+            column = self.column
+            of_text = column.dtype.kind in "USO" and all(isinstance(entry, str) for entry in column.tolist())
+        if of_text:
             return self._flags_of_text(self.ids(labels=False))
         column = self._plain(_FLAGS)
         if column.dtype.kind == "b":
@@ -303,8 +311,7 @@ class _Entry:
         return column.astype(bool)
 
     def _flags_of_text(self, column: Column) -> NDArray[np.bool_]:
-        if not isinstance(column, Coded):
-            return _Entry(column, self.name, self.where, self.from_text).flags()
+        assert isinstance(column, Coded)
         words = [value.strip().casefold() for value in column.values]
         wrong = [code for code, word in enumerate(words) if word not in _YES and word not in _NO]
         rows = np.flatnonzero(np.isin(column.codes, wrong)) if wrong else NO_ROWS
@@ -316,7 +323,6 @@ class _Entry:
         return np.array([word in _YES for word in words], bool)[column.codes]
 
 
-_TIMES = {"i": np.int64, "u": np.int64, "f": np.float64}
 _IDS = "ids are integers or strings: cast it"
 _FLAGS = "flags are true/false, yes/no or 1/0"
 _YES, _NO = {"1", "1.0", "true", "t", "yes", "y"}, {"0", "0.0", "false", "f", "no", "n"}
@@ -344,11 +350,6 @@ def _strings(column: Any) -> list[str]:
     """Strings of Arrow, made together: several times as fast as one by one."""
     strings: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return strings
-
-
-def _code(column: NDArray[np.str_]) -> tuple[NDArray[Any], list[str]]:
-    values, codes = np.unique(column, return_inverse=True)
-    return codes, values.tolist()
 
 
 # -- numbers of states, actions and episodes ------------------------------------------------------------

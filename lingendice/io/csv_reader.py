@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.saving import arrow
 from lingendice.io.columns import BLANKS, NO_ROWS, Batch, read_batch
-from lingendice.io.formats import COMPRESSED, FileError, format_of
+from lingendice.io.formats import COMPRESSED, FileError, format_of, in_one_line
 from lingendice.io.roles import FLAG_ROLES, Names
 
 _ID_GROUPS = (("state", "next_state"), ("action",), ("episode",))
@@ -114,7 +114,7 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
             header = first.schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _refuse_rows(file, names)
-        raise FileError(f"{file}: not a readable csv file ({_in_one_line(error)})") from None
+        raise FileError(f"{file}: not a readable csv file ({in_one_line(error)})") from None
     found = names.find(header, str(file))
     types = _arrow_types(found, kinds, names.labels)
     # Only what is empty is missing: NA is the name of a country. Among numbers it is an error.
@@ -139,7 +139,7 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
                 for _ in reader:
                     pass
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = _in_one_line(error)
+            message = in_one_line(error)
             for number, name in enumerate(header):
                 message = message.replace(f"CSV column #{number}:", f"column {name!r}:")
             return message.replace(" Row #", " line ")
@@ -149,10 +149,6 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         return start(threads > 1), found, Blame(reason, partial(_line_of, file, names))
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise FileError(f"{file}: cannot be read ({reason()}); fix the file") from None
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _line_of(file: Path, names: Names, first: int, row: int) -> str:
@@ -220,7 +216,7 @@ def read_plainly(file: Path, names: Names) -> Batch:
         return f"{file}, line {lines[row] if row < len(lines) else 1}"
 
     typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, NO_ROWS)
-    return read_batch(typed, found, len(lines), where, names.labels, from_text=True)
+    return read_batch(typed, found, where, names.labels, from_text=True)
 
 
 def _typed(

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.by_label import is_table, named_columns, table_columns
-from lingendice.data.checks import numeric_array
+from lingendice.data.checks import numeric_array, require_choice
 from lingendice.data.counts import Counts
 from lingendice.data.labels import encode
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
-from lingendice.io.formats import IPC, PARQUET, FileError, format_of
+from lingendice.io.formats import IPC, PARQUET, FileError, format_of, naming, require_file
 
 SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
 TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
@@ -70,28 +70,29 @@ def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
     CSV has commas and TSV tabs between entries, other text has blanks; a first line with the names of columns
     is recognized by them, and lines that begin with ``#`` or ``%`` are comments.
     """
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
+    require_file(path)
     suffix = format_of(path)
-    if suffix in PARQUET or suffix in IPC:
-        module = "parquet" if suffix in PARQUET else "feather"
-        return edge_counts(arrow(module).read_table(path), weight)
-    rows = [entries for _, entries in text_rows(path, comments="#%")]
-    header = rows.pop(0) if rows and _names_columns(path, rows) else []
+    with naming(path):
+        if suffix in PARQUET or suffix in IPC:
+            module = "parquet" if suffix in PARQUET else "feather"
+            return edge_counts(arrow(module).read_table(path), weight)
+        return _text_counts([entries for _, entries in text_rows(path, comments="#%")], weight)
+
+
+def _text_counts(rows: list[list[str]], weight: str | None) -> Counts:
+    header = rows.pop(0) if rows and _names_columns(rows) else []
     columns = _transposed(rows, len(header) or 2)
     if header:
-        found = _from_columns(named_columns(header, columns, f"{path}: "), weight)
+        found = _from_columns(named_columns(header, columns), weight)
     else:
-        found = *_split(columns, str(path)), weight
+        found = *_split(columns, "the file"), weight
     for end in found[:2]:
         if "" in end:
-            raise FileError(
-                f"{path}: edge {end.index('') + 1} has an empty end; fill it in or leave the line out"
-            )
+            raise ValueError(f"edge {end.index('') + 1} has an empty end; fill it in or leave the line out")
     return _count(*found)
 
 
-def _names_columns(path: Path, rows: Sequence[Sequence[str]]) -> bool:
+def _names_columns(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row is a header; one that is neither known nor an edge of the others is refused."""
     first = rows[0]
     if {name.casefold() for name in first} & {*SOURCE_COLUMNS, *TARGET_COLUMNS}:
@@ -99,9 +100,9 @@ def _names_columns(path: Path, rows: Sequence[Sequence[str]]) -> bool:
         return not any(end in first for row in rows[1:] for end in row[:2])
     numbers = all(_INTEGER.fullmatch(end) for row in rows[1:] for end in row[:2])
     if numbers and len(rows) > 1 and not any(map(_INTEGER.fullmatch, first[:2])):
-        raise FileError(
-            f"{path}: the first line {list(first)} is no edge between numbers; call its columns source and "
-            "target, or leave it out"
+        raise ValueError(
+            f"the first line {list(first)} is no edge between numbers; call its columns source and target, "
+            "or leave it out"
         )
     return False
 
@@ -162,11 +163,15 @@ def _numbers(value: Iterable[Any]) -> NDArray[Any]:
     if isinstance(value, np.ndarray):
         return value
     listed = list(value)
-    if any(isinstance(entry, str) for entry in listed):
-        try:
-            return np.array([float(entry) for entry in listed])
-        except ValueError as error:
-            raise ValueError(f"weight: {error}; pass weight=None to take 1 for every edge") from None
+    for place, entry in enumerate(listed):
+        if isinstance(entry, str):
+            try:
+                listed[place] = float(entry)
+            except ValueError:
+                raise ValueError(
+                    f"edge {place + 1} has the weight {entry!r}, which is not a number; pass weight=None to "
+                    "take 1 for every edge"
+                ) from None
     return numeric_array("weight", listed)
 
 
@@ -177,27 +182,12 @@ DATA_VARIABLE = "LINGENDICE_DATA"
 DIRECTIONS = ("cited_to_citing", "citing_to_cited")
 
 
-@dataclass(frozen=True)
-class CitationSource:
-    """Where a citation graph comes from, and the checksum of its list of citations."""
-
-    url: str
-    member: str
-    sha256: str
-
-
-SOURCES = {
-    "cora": CitationSource(
-        "https://linqs-data.soe.ucsc.edu/public/lbc/cora.tgz",
-        "cora/cora.cites",
-        "ec1a372391b7f0f60a6aff0084e8abd8f19f0faa7e1f2441a41c492042d5945e",
-    ),
-    "citeseer": CitationSource(
-        "https://linqs-data.soe.ucsc.edu/public/lbc/citeseer.tgz",
-        "citeseer/citeseer.cites",
-        "cd9730630eaaa745058c2cd2cce6b9afb79ca71278a479aebec55f4cf5eb7f30",
-    ),
+ARCHIVES = "https://linqs-data.soe.ucsc.edu/public/lbc"
+CHECKSUMS = {
+    "cora": "ec1a372391b7f0f60a6aff0084e8abd8f19f0faa7e1f2441a41c492042d5945e",
+    "citeseer": "cd9730630eaaa745058c2cd2cce6b9afb79ca71278a479aebec55f4cf5eb7f30",
 }
+"""SHA-256 of the list of citations of each graph."""
 
 
 def load_citations(
@@ -225,10 +215,8 @@ def load_citations(
     >>> counts = load_citations("cora")                                  # doctest: +SKIP
     >>> lingendice.solve(counts, gamma=0.85, restart=uniform).stationary  # doctest: +SKIP
     """
-    if name not in SOURCES:
-        raise ValueError(f"name must be one of {', '.join(map(repr, SOURCES))}, got {name!r}")
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}")
+    require_choice("name", name, tuple(CHECKSUMS))
+    require_choice("direction", direction, DIRECTIONS)
     cited, citing = read_citations(find_citations(name, directory))
     first, second = (cited, citing) if direction == DIRECTIONS[0] else (citing, cited)
     return Counts.from_transitions(first, second)
@@ -246,7 +234,7 @@ def find_citations(name: str, directory: str | Path | None = None) -> Path:
         for path in (Path(root) / f"{name}.cites", Path(root) / "graphs" / f"{name}.cites"):
             if path.is_file():
                 return path
-    return _download(SOURCES[name])
+    return _download(name)
 
 
 def read_citations(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
@@ -270,31 +258,31 @@ def check_sha256(path: str | Path, expected: str) -> None:
         )
 
 
-def _download(source: CitationSource) -> Path:
-    name = source.member.rsplit("/", 1)[-1]
+def _download(name: str) -> Path:
+    url, file = f"{ARCHIVES}/{name}.tgz", f"{name}.cites"
     try:
         import pooch
     except ImportError as error:
         raise ImportError(
-            f"downloading {name} needs pooch: pip install 'lingendice[graphs]'; or put {name} into a folder "
+            f"downloading {file} needs pooch: pip install 'lingendice[graphs]'; or put {file} into a folder "
             f"and name it by directory= or the environment variable {DATA_VARIABLE}"
         ) from error
     try:
         # The archive's own checksum is not known to us: its packing may change, its contents may not.
         files = pooch.retrieve(
-            source.url,
+            url,
             known_hash=None,
             path=pooch.os_cache("lingendice"),
-            fname=source.url.rsplit("/", 1)[-1],
-            processor=pooch.Untar(members=[source.member]),
+            fname=f"{name}.tgz",
+            processor=pooch.Untar(members=[f"{name}/{file}"]),
         )
     except (OSError, ValueError, KeyError) as error:
         raise FileError(
-            f"{source.url}: download failed ({error}); fetch {name} by other means, put it into a folder and "
+            f"{url}: download failed ({error}); fetch {file} by other means, put it into a folder and "
             f"name it by directory= or the environment variable {DATA_VARIABLE}"
         ) from error
-    path = next((Path(file) for file in files if Path(file).name == name), None)
+    path = next((Path(found) for found in files if Path(found).name == file), None)
     if path is None:
-        raise FileError(f"{source.url}: the archive holds no {source.member}; pass directory= instead")
-    check_sha256(path, source.sha256)
+        raise FileError(f"{url}: the archive holds no {name}/{file}; pass directory= instead")
+    check_sha256(path, CHECKSUMS[name])
     return path

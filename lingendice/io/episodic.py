@@ -73,9 +73,7 @@ class MinariLog(InOnePart):
                     f"{what}: {states.shape[0]} observations for {steps} steps; expected one more"
                 )
             found = {role: role for role in rows if names.given.get(role) is not False}
-            yield read_batch(
-                rows, found, steps, _step(what), names.labels, (0, index + 1), (index + 1) / total
-            )
+            yield read_batch(rows, found, _step(what), names.labels, (0, index + 1), (index + 1) / total)
 
     def _states(self, observations: Any, what: str) -> Array:
         states = np.asarray(observations if self.encode is None else self.encode(observations))
@@ -136,7 +134,6 @@ class VectorLog(InOnePart):
             yield read_batch(
                 rows,
                 {role: role for role in rows},
-                step.size,
                 _row_of_environment(environment, step),
                 names.labels,
                 (0, environment + 1),
@@ -190,6 +187,11 @@ class VectorLog(InOnePart):
                 'last observation was replaced by a reset; record it as "final_state" (info["final_obs"])'
             )
         final = plain_array(name, self.log[name])
+        if final.shape[0] != done.size or final.ndim != 2:
+            raise FileError(
+                f"the vector log: {name} has shape {final.shape}; give one last observation per step and "
+                "environment, shaped like the rewards"
+            )
         return np.where(done, final[:, environment], following)
 
 
@@ -205,7 +207,7 @@ def _with_flags(arrays: dict[str, Array]) -> dict[str, Array]:
         return f"the vector log, environment {row % shape[1]}, step {row // shape[1]}"
 
     flat = {role: values.ravel() for role, values in given.items()}
-    read = read_batch(flat, {role: role for role in given}, shape[0] * shape[1], where, None)
+    read = read_batch(flat, {role: role for role in given}, where, None)
     return others | {role: flags.reshape(shape) for role, flags in read.columns.items()}  # type: ignore[union-attr]
 
 

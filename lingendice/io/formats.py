@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PARQUET = (".parquet", ".pq")
@@ -30,3 +32,25 @@ def format_of(file: str | os.PathLike[str]) -> str:
     *before, last = ["", "", *Path(file).suffixes][-2:]
     inner = before[0].lower() if before else ""
     return inner if last.lower() in COMPRESSED and inner in TEXT else last.lower()
+
+
+def require_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in the errors of what was read from it."""
+    try:
+        yield
+    except FileError:
+        raise
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from None
+
+
+def in_one_line(error: Exception) -> str:
+    """What another library said, as a part of a message."""
+    return " ".join(str(error).split())[:300]

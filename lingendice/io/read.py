@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import require_room, require_whole
+from lingendice.data.checks import require_flag, require_room, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.display import ProgressLine
 from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
-from lingendice.io.array_files import read_matrix_file
+from lingendice.io.array_files import read_matrix_file, require_folder
 from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
-from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of
-from lingendice.io.roles import NAMED_BY_CALLERS, Names
+from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of, naming
+from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
     DuckTable,
@@ -199,6 +199,14 @@ class ReadOptions:
 
     def names(self) -> Names:
         """What finds the columns."""
+        for role, name in self.columns.items():
+            known = name is None or isinstance(name, str)
+            if role == "state":
+                known |= callable(name)
+            elif isinstance(name, bool):  # True is None, but where no column is taken unasked
+                known = not (name and role in ONLY_WHEN_NAMED)
+            if not known:
+                raise ValueError(f"{role}= must be the name of a column, a string, got {name!r}")
         state = self.columns.get("state")
         named = {**self.columns, "state": state if isinstance(state, str) else None}
         return Names(named, self.labels, self.on_command_line)
@@ -239,12 +247,12 @@ def count_piece(
     progress: Progress = False,
 ) -> Piece:
     """As :func:`read_transitions`, also for a part of a log."""
-    matrix = _read_matrix(source)
     names, rule = options.names(), options.rule()
-    opened = open_source(source, options, names) if matrix is None else matrix
+    opened = open_source(source, options, names)
     _refuse_without_effect(opened, options, names, checkpoint is not None)
     if isinstance(opened, Counts):
-        return Piece(_of_size(opened, *rule.sizes))
+        n_states, n_actions = rule.sizes
+        return Piece(opened.with_states(opened.n_states if n_states is None else n_states, n_actions))
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and (checkpoint is not None or span.keep_ends):
         raise ValueError(
@@ -262,15 +270,15 @@ def count_piece(
         threads=resolve_threads(options.threads),
     )
     with interruptible():
-        run = _Run(opened, names, span, counted)
-        if checkpoint is not None:
-            run.resume_from(checkpoint)
+        run = _Run(opened, names, span, counted, checkpoint)
         run.read(_Meter(progress))
         return run.finish()
 
 
-def open_source(source: Any, options: ReadOptions, names: Names) -> Source:
-    """Find out what kind of log this is."""
+def open_source(source: Any, options: ReadOptions, names: Names) -> Source | Counts:
+    """Find out what kind of log this is; counts where it is none."""
+    if (matrix := _read_matrix(source)) is not None:
+        return matrix
     state = options.columns.get("state")
     if isinstance(source, str) and source.startswith(MINARI):
         source = open_minari(source.removeprefix(MINARI))
@@ -344,40 +352,27 @@ def _read_matrix(source: Any) -> Counts | Source | None:
         return None
     data = read_matrix_file(Path(source))
     if not isinstance(data, dict):
-        return Counts.from_matrix(data)
+        with naming(Path(source)):
+            return Counts.from_matrix(data)
     return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
-
-
-def _of_size(counts: Counts, n_states: int | None, n_actions: int | None) -> Counts:
-    """What a matrix holds, or a file of counts, over as many states and actions as asked for."""
-    if n_actions is not None and counts.n_actions is None:
-        raise ValueError(f"n_actions={n_actions} but the data hold no actions; leave n_actions out")
-    sizes = {"states": (n_states, counts.n_states), "actions": (n_actions, counts.n_actions)}
-    for what, (asked, held) in sizes.items():
-        if asked is not None and held is not None and asked < held:
-            raise ValueError(
-                f"n_{what}={asked} but the data are over {held} {what}; raise n_{what}, or leave it out"
-            )
-    wanted = [held if asked is None else asked for asked, held in sizes.values()]
-    return counts.with_states(wanted[0] or 0, wanted[1])
 
 
 class _Run:
     """One reading of a log: the batches so far, and the checkpoint that keeps them."""
 
-    def __init__(self, source: Source, names: Names, span: Span, counted: Accumulator) -> None:
+    def __init__(
+        self, source: Source, names: Names, span: Span, counted: Accumulator, checkpoint: Checkpoint | None
+    ) -> None:
         self.source, self.names, self.span, self.counted = source, names, span, counted
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint = checkpoint
         self.resumed_at: Position = (0, 0)
         self.safe: Position | None = None
         """Where reading can go on from what is counted now; None while a part is half counted."""
         self.saved_at = time.monotonic()
-
-    def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint there, and go on from it where there is one."""
-        self.checkpoint = checkpoint
-        if checkpoint.path.exists():
-            self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), self.counted)
+        if checkpoint is not None:
+            require_folder(checkpoint.path)
+            if checkpoint.path.exists():
+                self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), counted)
 
     def _identity(self) -> dict[str, Any]:
         given = {role: name for role, name in self.names.given.items() if name is not None}
@@ -434,8 +429,8 @@ class _Meter(ProgressLine):
     """Tells how far reading has come: to a function, or as a line."""
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(progress is True)
         self.report = progress if callable(progress) else None
+        super().__init__(not callable(progress) and require_flag("progress", progress))
 
     def tell(self, rows: int, fraction: float | None) -> None:
         """Tell the number of rows and the share read."""

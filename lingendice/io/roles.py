@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from lingendice.data.checks import outside_level
@@ -47,6 +48,7 @@ _HIVE = re.compile(r"(?:^|[/\\])(([^/\\=]+)=[^/\\]*)(?=[/\\])")
 _CLOSE = 0.8  # likeness from which a name looks misspelled
 
 
+@lru_cache(maxsize=1024)
 def normalized(name: str) -> str:
     """The form in which names of columns are compared."""
     return re.sub(r"[\s.\-]+", "_", name.strip("\ufeff \t\r\n").casefold())
@@ -71,8 +73,12 @@ class Names:
         """The column of each role among those present, by the name that it has there."""
         found: dict[str, str] = {}
         for role, name in self.given.items():
-            if isinstance(name, str):
-                found[role] = self._named(role, name, present, where)
+            if not isinstance(name, str):
+                continue
+            column = _column(name, present, where)
+            if column is None:
+                raise self._missing(role, name, present, where)
+            found[role] = column
         if normalized(found.get("terminal", "")) in ALIASES["done"]:
             found["done"] = found.pop("terminal")
         taken = set(found.values())
@@ -83,8 +89,9 @@ class Names:
                 continue
             if role == "done" and "terminal" in found and self._left_out("truncated"):
                 continue
-            column = _usual(aliases, [name for name in present if name not in taken], where)
-            if column is not None:
+            free = [name for name in present if name not in taken]
+            usual = (_column(alias, free, where) for alias in aliases)
+            if column := next(filter(None, usual), None):
                 found[role] = column
         if "state" not in found:
             free = [column for column in present if column not in found.values()]
@@ -95,14 +102,6 @@ class Names:
 
     def _left_out(self, role: str) -> bool:
         return self.given.get("terminal" if role == "done" else role) is False
-
-    def _named(self, role: str, name: str, present: list[str], where: str) -> str:
-        if name in present:
-            return _only(name, [column for column in present if column == name], where)
-        alike = [column for column in present if normalized(column) == normalized(name)]
-        if not alike:
-            raise self._missing(role, name, present, where)
-        return _only(name, alike, where)
 
     def _missing(self, role: str, name: str, present: list[str], where: str) -> FileError:
         listed = ", ".join(map(repr, present)) or "nothing"
@@ -175,21 +174,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _only(name: str, columns: list[str], where: str) -> str:
-    if len(columns) > 1:
+def _column(name: str, present: list[str], where: str) -> str | None:
+    """The column of a name, else one that differs by what does not matter; None where there is neither."""
+    found = [column for column in present if column == name]
+    found = found or [column for column in present if normalized(column) == normalized(name)]
+    if len(found) > 1:
         raise FileError(f"{where}: column {name!r} appears twice; rename one")
-    return columns[0]
-
-
-def _usual(aliases: tuple[str, ...], present: list[str], where: str) -> str | None:
-    """The column with the first usual name that is there."""
-    names = [normalized(column) for column in present]
-    for alias in aliases:
-        if alias in names:
-            exact = [column for column in present if column == alias]
-            alike = [column for column, name in zip(present, names, strict=True) if name == alias]
-            return _only(alias, exact or alike, where)
-    return None
+    return found[0] if found else None
 
 
 def _closest(wanted: list[str], present: list[str]) -> str | None:

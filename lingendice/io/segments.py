@@ -34,7 +34,6 @@ class EpisodeRecords:
     last_weight: Array | None
     last_next: Array | None
     """Next state of the last row, with which the next piece's first row is compared; None where it is not."""
-    marks_starts: bool
 
     def move_states(self, move: Array | None, actions: Array | None) -> EpisodeRecords:
         """The same with states and actions renumbered."""
@@ -50,6 +49,11 @@ class EpisodeRecords:
     def take(self, order: Array) -> EpisodeRecords:
         """The same episodes in another order."""
         return replace(self, **{name: array[order] for name, array in self.arrays().items()})  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> EpisodeRecords:
+        """Records of what :meth:`arrays` gave."""
+        return cls(**{each.name: arrays.get(each.name) for each in fields(cls)})  # type: ignore[arg-type]
 
     def arrays(self) -> dict[str, Array]:
         """Arrays by name."""
@@ -182,7 +186,7 @@ def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
         breaks = breaks[0] + apart, breaks[1] or "the border of two pieces of the log" * (apart > 0)
     if here.size and first.last_state is not None:
         counts = counts.merge(_links(counts, first, second, here, there))
-    if here.size and first.marks_starts and counts.initial_count is not None:
+    if here.size and counts.initial_count is not None:
         # These episodes did not begin in the right piece: they came over from the left one.
         initial = counts.initial_count.copy()
         np.subtract.at(initial, second.first_state[there], second.first_weight[there])
@@ -220,7 +224,7 @@ def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
     ids = np.sort(np.concatenate([first.ids, second.ids]), kind="stable")  # merges what is sorted
     ids = ids[np.append(True, ids[1:] != ids[:-1])[: ids.size]]
     ours, theirs = np.searchsorted(ids, first.ids), np.searchsorted(ids, second.ids)
-    joined: dict[str, Any] = {"ids": ids, "marks_starts": first.marks_starts}
+    joined: dict[str, Any] = {"ids": ids}
     for name, left in first.arrays().items():
         if name == "ids":
             continue
@@ -232,4 +236,4 @@ def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:
         for place, values in order:
             merged[place] = values
         joined[name] = merged
-    return EpisodeRecords(**{each.name: joined.get(each.name) for each in fields(EpisodeRecords)})  # type: ignore[arg-type]
+    return EpisodeRecords.of(joined)

@@ -19,10 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batch, Position, is_text, read_batch
 from lingendice.io.csv_reader import Blame, open_text, read_plainly
-from lingendice.io.formats import COMPRESSED, IPC, PARQUET, STREAMED, FileError, format_of
+from lingendice.io.formats import (
+    COMPRESSED,
+    IPC,
+    PARQUET,
+    STREAMED,
+    FileError,
+    format_of,
+    in_one_line,
+    require_file,
+)
 from lingendice.io.roles import ID_ROLES, Names
 
 MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
@@ -97,15 +107,15 @@ def find_files(paths: Any) -> list[Path]:
     text = os.fspath(paths)
     path = Path(text)
     if path.is_dir():
-        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED)
+        # Spark writes a table as a folder that is called like a file.
+        inside = (file for file in path.rglob("*") if format_of(file) in STREAMED and file.is_file())
         # Hidden ones are copies that other programs keep: .ipynb_checkpoints, ._ of macOS.
         found = sorted(file for file in inside if not re.search(r"(^|[\\/])\.", str(file.relative_to(path))))
         if not found:
             raise FileError(f"{path}: no {', '.join(STREAMED)} file in this folder")
         return found
     if path.is_file() or not glob.has_magic(text):
-        if not path.is_file():
-            raise FileError(f"{path}: no such file")
+        require_file(path)
         return [path]
     matches = sorted(Path(match) for match in glob.glob(text, recursive=True))
     found = [match for match in matches if match.is_file()]
@@ -171,8 +181,9 @@ def _file_parts(file: Path, number: int, start: Position, names: Names, threads:
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
-    reason = " ".join(str(error).split())[:300]
-    return FileError(f"{where}: cannot be read ({reason}); it is damaged or cut short: fetch it again")
+    return FileError(
+        f"{where}: cannot be read ({in_one_line(error)}); it is damaged or cut short: fetch it again"
+    )
 
 
 # -- Parquet ------------------------------------------------------------------------------------------
@@ -231,7 +242,7 @@ def _read_group(
             share = (group + first / max(n_rows, 1)) / n_groups
             if first > begin or n_rows == 0:
                 place = _place(f"{file}, row group {group}", begin)
-                batch = read_batch(kept, found, len(kept), place, labels, after, share)
+                batch = read_batch(kept, found, place, labels, after, share)
                 yield replace(batch, n_rows_known=stored.metadata.num_rows)
 
 
@@ -277,7 +288,11 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
             schema, get = stored.schema, stored.get_batch
         except pa.ArrowInvalid:
             mapped.seek(0)
-            yield from _read_ipc_stream(file, mapped, number, part, names)
+            try:
+                reader = ipc.open_stream(mapped)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(str(file), error) from None
+            yield from read_stream(reader, str(file), number, part, names)
             return
         found = names.find(schema.names, str(file))
         for index in range(part, n_parts):
@@ -288,16 +303,7 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(where, error) from None
             after = number, index + 1
-            yield read_batch(rows, found, len(rows), _place(where), names.labels, after, after[1] / n_parts)
-
-
-def _read_ipc_stream(file: Path, mapped: Any, number: int, part: int, names: Names) -> Iterator[Batch]:
-    pa = arrow()
-    try:
-        reader = arrow("ipc").open_stream(mapped)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(str(file), error) from None
-    yield from read_stream(reader, str(file), number, part, names)
+            yield read_batch(rows, found, _place(where), names.labels, after, after[1] / n_parts)
 
 
 def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
@@ -335,7 +341,7 @@ def read_stream(
         except StopIteration:
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = " ".join(str(error).split())[:300] if blame is None else blame.reason()
+            message = in_one_line(error) if blame is None else blame.reason()
             raise FileError(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
                 "give the column one type throughout (ids are read as names with labels=True)"
@@ -345,7 +351,7 @@ def read_stream(
             place = _place(what, first)
             where = place if blame is None else partial(blame.where, first)
             after, from_text = (number, index), blame is not None
-            batch = read_batch(rows, found, len(rows), where, names.labels, after, from_text=from_text)
+            batch = read_batch(rows, found, where, names.labels, after, from_text=from_text)
             yield replace(batch, place=place)
         first += len(rows)
 
@@ -415,18 +421,14 @@ class Frame(InOnePart):
     def reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
         """A reader of record batches, and the columns of each role where they had to be found."""
         pa, frame, found = arrow(), self.frame, None
-        if isinstance(frame, pa.RecordBatch):
-            frame = pa.Table.from_batches([frame])
-        if type(frame).__module__.startswith("pandas"):
+        if is_pandas(frame):
             frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
             found = names.find(list(frame.columns), "the DataFrame")
             try:
                 wanted = list(dict.fromkeys(found.values()))
                 frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)
             except pa.ArrowException as error:
-                raise FileError(
-                    f"the DataFrame: {' '.join(str(error).split())}; give each column one type"
-                ) from None
+                raise FileError(f"the DataFrame: {in_one_line(error)}; give each column one type") from None
         if hasattr(frame, "collect_schema") and hasattr(frame, "collect") and not hasattr(frame, "to_arrow"):
             found = names.find(frame.collect_schema().names(), "the LazyFrame")
             frame = frame.select(list(dict.fromkeys(found.values()))).collect()
@@ -434,7 +436,12 @@ class Frame(InOnePart):
             return frame.to_reader(max_chunksize=_BATCH_ROWS), found
         if hasattr(frame, "read_next_batch"):
             return frame, found
-        return pa.RecordBatchReader.from_stream(frame), found
+        try:
+            return pa.RecordBatchReader.from_stream(frame), found
+        except (pa.ArrowException, TypeError) as error:
+            raise FileError(
+                f"a {type(frame).__name__} is no table ({in_one_line(error)}); give one with named columns"
+            ) from None
 
 
 class Stream(InOnePart):
@@ -467,16 +474,10 @@ class Stream(InOnePart):
                 found = here
             elif set(here) != set(found):
                 raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
-            states = rows[here["state"]]
-            if isinstance(states, str) or not hasattr(states, "__len__"):
-                raise ValueError(
-                    f"{what}: column {here['state']!r} is {states!r}, a single entry; of such rows make "
-                    "a frame: pandas.DataFrame(rows)"
-                )
-            yield read_batch(rows, here, len(states), _place(what), names.labels, (0, index + 1))
+            yield read_batch(rows, here, _place(what), names.labels, (0, index + 1))
 
 
 def is_frame(source: Any) -> bool:
     """Whether the object is a table that Arrow can read."""
     methods = ("__arrow_c_stream__", "__arrow_c_array__", "collect_schema", "read_next_batch")
-    return type(source).__module__.startswith("pandas") or any(hasattr(source, name) for name in methods)
+    return is_pandas(source) or any(hasattr(source, name) for name in methods)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,14 @@ from lingendice.data.checks import has_room, require_sum
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
-from lingendice.data.saving import StoredFileError, counts_arrays, read_archive, write_archive
+from lingendice.data.saving import (
+    StoredFileError,
+    counts_arrays,
+    fields_of,
+    read_archive,
+    record_of,
+    write_archive,
+)
 from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, Position, distinct
 from lingendice.io.formats import FileError
 from lingendice.io.segments import EpisodeRecords, Piece, join, other_columns
@@ -337,7 +344,6 @@ class Accumulator:
             last_reward=kept.get("reward") if self.derive else None,
             last_weight=weight[last] if self.derive and weight is not None else None,
             last_next=np.where(is_open, columns["next_state"][last], 0) if self.compares else None,
-            marks_starts=self.knows_starts,
         )
 
     def _sort_by_time(self, columns: Columns, n: int) -> Array:
@@ -421,7 +427,7 @@ def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity:
         },
         "pieces": [
             {
-                "counts": {name: getattr(piece.counts, name) for name in _FACTS},
+                "counts": record_of(piece.counts),
                 "numbered": sorted(piece.numbered),
                 "breaks": list(piece.breaks),
             }
@@ -429,9 +435,6 @@ def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity:
         ],
     }
     write_archive(path, arrays, record)
-
-
-_FACTS = ("n_states", "n_actions", "state_labels", "action_labels")
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) -> Position:
@@ -457,13 +460,10 @@ def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) 
         known.coded, known.size = facts["coded"], facts["size"]
         known.position = {label: position for position, label in enumerate(facts["labels"])}
     for number, facts in enumerate(record["pieces"]):
-        labels = {name: value and tuple(value) for name, value in facts["counts"].items() if "labels" in name}
-        ends = {each.name: named(f"{number}_ends_").get(each.name) for each in fields(EpisodeRecords)}
-        held: dict[str, Any] = {**named(f"{number}_counts_"), **facts["counts"], **labels}
         counted.pieces.append(
             Piece(
-                Counts(**held),
-                EpisodeRecords(**{**ends, "marks_starts": counted.knows_starts}),  # type: ignore[arg-type]
+                Counts(**fields_of(facts["counts"], named(f"{number}_counts_"), None)),
+                EpisodeRecords.of(named(f"{number}_ends_")),
                 frozenset(facts["numbered"]),
                 counted.rule,
                 tuple(facts["breaks"]),

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from lingendice.data.checks import Floats, require_gamma, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.display import amount
+from lingendice.data.labels import label_or_number
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
@@ -83,10 +84,10 @@ class Audit(Shown):
     def cell_name(self, cell: int) -> str:
         """The label of a cell's state, and of its action where there are actions."""
         state, action = divmod(cell, self.n_actions or 1)
-        name = str(state if self.state_labels is None else self.state_labels[state])
+        name = label_or_number(self.state_labels, state)
         if self.n_actions is None:
-            return name
-        return f"{name}, {action if self.action_labels is None else self.action_labels[action]}"
+            return str(name)
+        return f"{name}, {label_or_number(self.action_labels, action)}"
 
     def __repr__(self) -> str:
         return f"Audit({self.n_states:,} states, {len(self.recurrent_classes)} recurrent classes)"
@@ -108,7 +109,7 @@ class Audit(Shown):
         ]
         if self.n_actions is not None:
             state, share = self.least_covered
-            name = state if self.state_labels is None else self.state_labels[state]
+            name = label_or_number(self.state_labels, state)
             rows.append(("policy coverage", f"{self.coverage:.2%}; least in state {name!r}: {share:.2%}"))
         if self.effective_sample_size is not None and self.transitions is not None:
             rows.append(

@@ -301,26 +301,5 @@ def test_inputs_of_any_layout_are_read_and_never_changed():
     before = table.copy(), value.copy()
     table.flags.writeable = value.flags.writeable = False
     assert_same_bits(expected, count_pairs(table[:, 0], table[:, 1], 9, 9, value=value))
-    assert_same_bits(
-        expected, count_pairs(table[:, 0].tolist(), table[:, 1].tolist(), 9, 9, value=value.tolist())
-    )
     assert np.array_equal(table, before[0])
     assert np.array_equal(value, before[1])
-
-
-def test_misfits_are_refused():
-    three, two = np.zeros(3, int), np.zeros(2, int)
-    with pytest.raises(ValueError, match="column has shape"):
-        count_pairs(three, two, 1, 1)
-    with pytest.raises(ValueError, match="weight has shape"):
-        count_pairs(three, three, 1, 1, weight=two)
-    with pytest.raises(ValueError, match="value has shape"):
-        count_pairs(three, three, 1, 1, value=two)
-    with pytest.raises(ValueError, match="one dimension"):
-        count_pairs(np.zeros((2, 2), int), three, 1, 1)
-    with pytest.raises(TypeError, match="integers"):
-        count_pairs(np.zeros(3), three, 1, 1)
-    with pytest.raises(TypeError, match="weight"):
-        count_pairs(three, three, 1, 1, weight=np.zeros(3, complex))
-    with pytest.raises(TypeError, match="value"):
-        count_pairs(three, three, 1, 1, value=np.array(["a", "b", "c"]))

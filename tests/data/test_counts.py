@@ -235,6 +235,8 @@ def test_counts_pickle_and_show_themselves():
     counts = lg.Counts.from_transitions([0, 1], [1, 0], action=[0, 1], episode=[0, 0])
     assert pickle.loads(pickle.dumps(counts)) == counts
     assert repr(counts) == "Counts(2 states x 2 actions, 2 transitions, 2 distinct, 1 episodes)"
+    weighted = lg.Counts.from_transitions([0], [1], weight=[3.0], episode=[0])
+    assert repr(weighted) == "Counts(2 states, 3 transitions, 1 distinct, 3 episodes)"
 
 
 # -- merging --------------------------------------------------------------------------------------
@@ -316,3 +318,37 @@ def test_arguments_in_the_order_of_a_replay_buffer_are_noticed():
         lg.Counts.from_transitions(path[:-1], action, reward, path[1:])
     lg.Counts.from_transitions(path[:-1], path[1:], action, reward)  # a warning would be an error
     lg.Counts.from_transitions(path[:-1], path[1:], action, path[1:])  # rewards that are next states
+
+
+def test_counts_grow_in_states_alone_and_say_what_cannot_shrink():
+    counts = lg.Counts.from_transitions([0, 1, 0], [1, 0, 1], action=[0, 1, 0])
+    larger = counts.with_states(3)
+    assert (larger.n_states, larger.n_actions, larger.total) == (3, 2, 3)
+    with pytest.raises(ValueError, match="n_actions=1 but the data are over 2 actions"):
+        counts.with_states(2, 1)
+    with pytest.raises(ValueError, match="n_states=1 but the data are over 2 states"):
+        counts.with_states(1)
+    with pytest.raises(ValueError, match="n_actions=2 but the data hold no actions"):
+        lg.Counts.from_transitions([0, 1], [1, 0]).with_states(2, 2)
+
+
+def test_states_beyond_the_labels_of_a_log_are_called_by_their_numbers():
+    counts = lg.Counts.from_transitions(["a", "b"], ["b", "a"], action=["x", "y"], n_states=3, n_actions=3)
+    assert [counts.label_of(state) for state in range(3)] == ["a", "b", 2]
+    assert counts.label_of_action(2) == 2
+    policy = {"a": "x", "b": "y"}
+    solution = lg.solve(counts, 0.5, policy=lambda state: policy.get(state, "x"), initial="a")
+    assert list(solution.to_frame()["state"]) == ["a", "a", "a", "b", "b", "b", 2, 2, 2]
+    assert solution.stationary == pytest.approx(lg.solve(counts, 0.5, policy=policy, initial="a").stationary)
+    audit = lg.audit(counts, policy=np.full((3, 3), 1 / 3), initial=[0.0, 0.0, 1.0])
+    assert audit.cell_name(5) == "b, 2"
+    assert audit.cell_name(8) == "2, 2"
+    ranks = lg.pagerank(lg.Counts.from_transitions(["a", "b"], ["b", "a"], n_states=3))
+    assert list(ranks) == ["a", "b", 2]
+
+
+def test_a_space_without_transitions_takes_nothing_from_a_log():
+    log = lg.Counts.from_transitions([0, 1, 0], [1, 0, 1], reward=[1.0, 2.0, 3.0], episode=[0, 0, 1])
+    for merged in (lg.Counts.empty(4) + log, log + lg.Counts.empty(4)):
+        assert merged == log.with_states(4)
+        assert merged.episodes.episode.tolist() == [0, 0, 1]

@@ -292,7 +292,7 @@ def test_masked_values_of_streams_and_policies_are_refused():
     hidden = np.ma.masked_array([[0.5, 0.5]], [[False, True]])
     states, rng = np.zeros((1, 2)), np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"policy\(states\)\[0, 1\] is missing"):
-        CallablePolicy(lambda _: hidden).probabilities(states)
+        CallablePolicy(lambda _: hidden, 2).probabilities(states)
     with pytest.raises(ValueError, match=r"policy\(states, rng\)\[0, 1\] is missing"):
         SampledPolicy(lambda states, rng: hidden).sample(states, rng)
     with pytest.raises(ValueError, match=r"mean\(states\)\[0, 1\] is missing"):

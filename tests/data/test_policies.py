@@ -14,11 +14,11 @@ STATES = np.random.default_rng(0).normal(size=(6, 2))
 
 
 def discrete(given, n_actions=3):
-    return read_policy(given, discrete=True, n_states=None, n_actions=n_actions).probabilities(STATES)
+    return read_policy(given, n_states=None, n_actions=n_actions).probabilities(STATES)
 
 
 def continuous(given):
-    policy = read_policy(given, discrete=False, n_states=None)
+    policy = read_policy(given, n_states=None, n_actions=None)
     return policy, policy.sample(STATES, np.random.default_rng(1))
 
 
@@ -78,12 +78,12 @@ def test_stable_baselines_models():
     sb3 = pytest.importorskip("stable_baselines3")
     model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu")
     states = np.random.default_rng(2).normal(size=(5, 4))
-    found = read_policy(model, discrete=True, n_states=None, n_actions=2).probabilities(states)
+    found = read_policy(model, n_states=None, n_actions=2).probabilities(states)
     wanted, _ = model.predict(states.astype(np.float32), deterministic=True)
     np.testing.assert_array_equal(found.argmax(axis=1), wanted)
     model = sb3.SAC("MlpPolicy", "Pendulum-v1", buffer_size=8, device="cpu")
     states = 5.0 * np.random.default_rng(2).normal(size=(5, 3))
-    found = read_policy(model, discrete=False, n_states=None).sample(states, np.random.default_rng(1))
+    found = read_policy(model, n_states=None, n_actions=None).sample(states, np.random.default_rng(1))
     wanted, _ = model.predict(states.astype(np.float32), deterministic=True)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     assert np.abs(found).max() <= 2.0
@@ -94,17 +94,17 @@ def test_algorithms_of_d3rlpy():
     states = np.random.default_rng(3).normal(size=(5, 2))
     greedy = d3rlpy.algos.SACConfig(batch_size=2).create(device="cpu:0")
     greedy.create_impl((2,), 1)
-    policy = read_policy(greedy, discrete=False, n_states=None)
+    policy = read_policy(greedy, n_states=None, n_actions=None)
     found = policy.sample(states, np.random.default_rng(1))
     np.testing.assert_allclose(found, greedy.predict(states.astype(np.float32)), rtol=1e-6)
     # What it would do while it explores is drawn anew at each call.
-    drawn = read_policy(greedy.sample_action, discrete=False, n_states=None)
+    drawn = read_policy(greedy.sample_action, n_states=None, n_actions=None)
     first, second = (drawn.sample(states, np.random.default_rng(1)) for _ in range(2))
     assert first.shape == (5, 1)
     assert not np.array_equal(first, second)
     by_id = d3rlpy.algos.DQNConfig(batch_size=2).create(device="cpu:0")
     by_id.create_impl((2,), 3)
-    chosen = read_policy(by_id, discrete=True, n_states=None, n_actions=3).probabilities(states)
+    chosen = read_policy(by_id, n_states=None, n_actions=3).probabilities(states)
     np.testing.assert_array_equal(chosen.argmax(axis=1), by_id.predict(states.astype(np.float32)))
 
 
@@ -269,7 +269,7 @@ def test_bounds_and_deviations_are_per_coordinate():
 
 
 def test_drawn_actions_of_another_shape_are_named():
-    policy = read_policy(lambda states, rng: np.zeros(3, int), discrete=True, n_states=None, n_actions=2)
+    policy = read_policy(lambda states, rng: np.zeros(3, int), n_states=None, n_actions=2)
     with pytest.raises(ValueError, match=r"must have shape \(5, n_actions\), got \(3,\) of int64"):
         policy.probabilities(np.zeros((5, 1)))
 

@@ -128,6 +128,10 @@ def test_ratios_are_asked_for_at_states_and_actions_that_exist(state, action, me
     [
         ({"terminals": [0, np.nan, 1]}, r"terminals\[1\] is nan; flags are"),
         ({"terminals": [0, 2, 1]}, r"terminals\[1\] is 2; flags are"),
+        (
+            {"observations": np.ma.masked_array(np.ones((3, 1)), [[0], [1], [0]])},
+            r"observations\[1, 0\] is",
+        ),
         ({"timeouts": [0, -1, 0]}, r"timeouts\[1\] is -1; flags are"),
         ({"rewards": [1.0, 2.0]}, "reward has 2 entries but observations has 3"),
         ({"next_observations": np.zeros((2, 1))}, "next_state has 2 entries but observations has 3"),
@@ -148,7 +152,25 @@ def test_steps_of_too_few_entries_are_named():
         lg.Transitions.from_gymnasium([(0, 0, 1.0, 1, False)])
 
 
-def test_an_empty_sample_of_initial_states_is_refused():
+def test_no_step_is_taken_for_a_reset_where_environments_reset_otherwise():
+    # A walk of no reward that is cut off where episodes begin goes on as if from a reset.
+    alone = [(0, 1, 0.0, 1, False, False), (1, 0, 0.0, 0, False, True), (0, 1, 0.0, 1, False, False)]
+    read = lg.Transitions.from_gymnasium(alone)
+    assert (len(read), read.n_episodes) == (3, 2)
+    none, vector = np.zeros(1, bool), [[np.array([entry]) for entry in step] for step in alone]
+    infos = [{}, {"final_obs": np.array([0])}, {}]
+    read = lg.Transitions.from_gymnasium([(*step, info) for step, info in zip(vector, infos, strict=True)])
+    assert (len(read), read.n_episodes) == (3, 2)
+    later = [vector[0], vector[1], [np.array([0]), np.array([1]), np.zeros(1), np.array([0]), none, none]]
+    assert len(lg.Transitions.from_gymnasium(map(tuple, later))) == 2
+
+
+def test_empty_columns_are_refused():
     state = np.zeros((3, 2))
+    with pytest.raises(ValueError, match=r"action must have shape \(rows, coordinates\), got \(3, 0\)"):
+        lg.Transitions(state, np.zeros((3, 0)), next_state=state)
+    nothing = {"observations": state[:0], "actions": [], "rewards": [], "terminals": []}
+    with pytest.raises(ValueError, match="state has no rows"):
+        lg.Transitions.from_d4rl(nothing)
     with pytest.raises(ValueError, match="initial_state has no rows; leave it out"):
         lg.Transitions(state, next_state=state, initial_state=np.zeros((0, 2)))

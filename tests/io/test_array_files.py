@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 from scipy.io import mmwrite
 
+import lingendice as lg
 from lingendice.io.array_files import read_array, read_matrix_file, write_result
 from lingendice.io.formats import FileError
 
@@ -94,7 +95,11 @@ def test_results(tmp_path):
 
 def test_tables_by_label(write):
     read = read_array(write("State , action,probability\na,x,0.25\n\na,y,.75\n", "long.csv"))
-    assert read == {"State": ["a", "a"], "action": ["x", "y"], "probability": [0.25, 0.75]}
+    assert read == {"state": ["a", "a"], "action": ["x", "y"], "probability": [0.25, 0.75]}
+    counts = lg.Counts.from_transitions(["a", "b"], ["b", "a"])
+    for name in ("states", "S", "state_id"):
+        read = read_array(write(f"{name},p\nb,1\n", "initial.csv"))
+        assert lg.solve(counts, 0.5, initial=read).stationary == pytest.approx([1 / 3, 2 / 3])
     assert read_array(write("state,x,y\n7,1,0\n", "wide.csv")) == {"state": ["7"], "x": [1.0], "y": [0.0]}
     assert read_array(write('{"a": {"x": 1}}', "policy.json")) == {"a": {"x": 1}}
     with pytest.raises(FileError, match=r"line 3: 1 entries, 2 in the lines before"):

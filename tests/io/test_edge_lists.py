@@ -76,7 +76,7 @@ def test_checksum(folder):
     path = folder / "cora.cites"
     graphs.check_sha256(path, hashlib.sha256(LINES.encode()).hexdigest())
     with pytest.raises(FileError, match=r"expected ec1a37.*delete it and load again"):
-        graphs.check_sha256(path, graphs.SOURCES["cora"].sha256)
+        graphs.check_sha256(path, graphs.CHECKSUMS["cora"])
 
 
 @pytest.fixture
@@ -104,15 +104,14 @@ def served(folder, monkeypatch):
 
 
 def test_download_is_checked(served, monkeypatch):
-    url = served + "cora.tgz"
     right = hashlib.sha256(LINES.encode()).hexdigest()
-    for sha256, file in ((right, "cora.tgz"), ("0" * 64, "cora.tgz"), (right, "lost.tgz")):
-        source = graphs.CitationSource(served + file, "cora/cora.cites", sha256)
-        monkeypatch.setitem(graphs.SOURCES, "cora", source)
+    for sha256, address in ((right, served + "lost/"), ("0" * 64, served), (right, served)):
+        monkeypatch.setattr(graphs, "ARCHIVES", address.rstrip("/"))
+        monkeypatch.setitem(graphs.CHECKSUMS, "cora", sha256)
         if sha256 != right:
             with pytest.raises(FileError, match="expected 000"):
                 graphs.load_citations("cora")
-        elif source.url != url:
+        elif address != served:
             with pytest.raises(FileError, match=r"download failed.*directory="):
                 graphs.load_citations("cora")
         else:
@@ -122,6 +121,6 @@ def test_download_is_checked(served, monkeypatch):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the citation graphs are not beside the repository")
 @pytest.mark.parametrize(("name", "papers", "lines"), [("cora", 2708, 5429), ("citeseer", 3327, 4732)])
 def test_the_published_files(name, papers, lines):
-    graphs.check_sha256(SHARED / f"{name}.cites", graphs.SOURCES[name].sha256)
+    graphs.check_sha256(SHARED / f"{name}.cites", graphs.CHECKSUMS[name])
     counts = graphs.load_citations(name, SHARED)
     assert (counts.n_states, counts.total) == (papers, lines)

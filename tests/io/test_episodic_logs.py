@@ -141,6 +141,8 @@ def test_tuples_are_no_environments():
 
 def test_a_lost_last_observation_is_refused():
     log, _ = Walk(3, 0).rollout(60, "same_step")
+    with pytest.raises(ValueError, match=r"final_state has shape \(5, 3\); give one last observation"):
+        lg.read_transitions(log | {"final_state": log["final_state"][:5]}, autoreset="same_step")
     del log["final_state"]
     with pytest.raises(ValueError, match=r"environment 0, step \d+: truncated.*final_obs"):
         lg.read_transitions(log, autoreset="same_step")

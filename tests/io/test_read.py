@@ -425,6 +425,57 @@ def test_times_that_are_no_numbers_from_0_are_refused():
         lg.read_transitions(clock, time="t")
 
 
+def test_a_folder_of_tables_that_are_folders_is_read_file_by_file(tmp_path):
+    table = pa.table({"state": [0, 1], "next_state": [1, 0]})
+    for day in ("1", "2"):
+        (tmp_path / f"day{day}.parquet").mkdir()
+        pq.write_table(table, tmp_path / f"day{day}.parquet" / "part-0.parquet")
+    assert lg.read_transitions(tmp_path).total == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"state": False}, "state= must be the name of a column, a string, got False"),
+        ({"state": 0}, "state= must be the name of a column, a string, got 0"),
+        ({"weight": True}, "weight= must be the name of a column, a string, got True"),
+        ({"action": 2}, "action= must be the name of a column, a string, got 2"),
+        ({"progress": "yes"}, "progress must be True or False"),
+    ],
+)
+def test_options_that_would_mean_nothing_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        lg.read_transitions({"state": [0, 1], "next_state": [1, 0], "weight": [1, 2]}, **options)
+
+
+@pytest.mark.parametrize("column", [pd.Series([0, 1]), pl.Series([0, 1]), pa.array([0, 1])])
+def test_a_column_is_no_table(column):
+    for source in (column, [column]):
+        with pytest.raises(ValueError, match=r"is no table .*; give one|holds a int; give mappings"):
+            lg.read_transitions(source)
+
+
+def test_errors_of_matrices_name_their_file(tmp_path):
+    np.save(tmp_path / "counts.npy", np.array([[1.0, -1.0], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match=r"counts\.npy: counts\[0, 1\] is -1.0, which is negative"):
+        lg.read_transitions(tmp_path / "counts.npy")
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_reading(tmp_path):
+    def batches():
+        yield pytest.fail("nothing is to be read")
+
+    with pytest.raises(ValueError, match=r"there is no folder .*missing; make it first"):
+        lg.read_transitions(batches(), checkpoint=tmp_path / "missing" / "kept")
+
+
+def test_a_row_is_no_batch():
+    with pytest.raises(
+        ValueError, match=r"batch 0, row 0: column 'state' has shape \(\); give one-dimensional"
+    ):
+        lg.read_transitions([{"state": 0, "next_state": 1}])
+
+
 def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
     log = make_log()
     (tmp_path / ".ipynb_checkpoints").mkdir()

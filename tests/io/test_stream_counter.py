@@ -114,7 +114,7 @@ def test_kept_episodes_are_counted_together(monkeypatch, few_rows, keep):
     from lingendice.io.columns import read_batch
 
     for part in cut(log, [400, 700]):
-        counter.add(read_batch(part, {role: role for role in part}, len(part["state"]), str, None))
+        counter.add(read_batch(part, {role: role for role in part}, str, None))
     counts = counter.finish().result()
     assert (counts.episodes is not None) == bool(keep)
     assert few_rows == ([1000] if keep else [300, 300, 300, 100])
