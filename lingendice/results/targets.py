@@ -83,7 +83,7 @@ class Interval(Hinted):
 
     def __str__(self) -> str:
         if np.ndim(self.estimate):
-            widest = float(np.nanmax(self.high - self.low))
+            widest = float(np.nanmax(self.high - self.low, initial=0.0))
             what = f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method})"
             return f"{what}, widest {widest:.3g}"
         return (
@@ -194,10 +194,11 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     operator = solution.operator
     function = numeric_array("of", read_rewards("of", of, operator.counts)).astype(float)
     require_finite("of", function)
-    if function.size == operator.n_cells:
+    n_actions = operator.n_cells // operator.n_states
+    if function.shape in ((operator.n_cells,), (operator.n_states, n_actions)):
         return Target("function", None, function.reshape(-1))
     if function.shape == (operator.n_states,):
-        return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
+        return Target("function", None, np.repeat(function, n_actions))
     raise ValueError(
         f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
         f"({operator.n_cells},), or the word 'value' or 'stationary'"
