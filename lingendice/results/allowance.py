@@ -49,7 +49,7 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import ValueScores, require_level
+from lingendice.results.targets import ValueScores, require_level, student_quantile
 from lingendice.solvers.shrinkage import Shrinkage
 
 UNSEEN, EXCESS = 0.15, 1.75
@@ -159,12 +159,9 @@ def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = No
 
 def half_width(error: float, bias: float, level: float, degrees: float) -> float:
     """t / z times the standard error times the folded-normal quantile at bias / error."""
-    from scipy.special import ndtri, stdtrit
-
     if error == 0.0 or math.isinf(bias):
         return bias
-    tail = 0.5 + level / 2.0
-    widened = 1.0 if math.isinf(degrees) else float(stdtrit(degrees, tail) / ndtri(tail))
+    widened = student_quantile(level, degrees) / student_quantile(level, math.inf)
     return widened * error * folded_normal_quantile(bias / error, level)
 
 

@@ -150,12 +150,13 @@ class Target(NamedTuple):
         stretches of the log that the chain takes to forget where it was: steps of a slow chain are not
         independent, and a state may be visited many times or not at all.
         """
+        quantile = student_quantile(level, degrees)
         if self.name != "stationary":
-            return student(estimate, error, level, degrees)
+            return estimate - error * quantile, estimate + error * quantile
         seen = estimate > 0
         mass = np.where(seen, estimate, 1.0)
         # Beyond e^700 the upper end is 1 all the same.
-        spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
+        spread = np.minimum(error / mass * quantile, 700.0)
         never = 0.0 if seen.all() else -math.log1p(-level) / independent_visits(solution)
         low = np.where(seen, mass * np.exp(-spread), 0.0)
         return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
@@ -212,12 +213,12 @@ def require_level(level: Any) -> float:
     return float(level)
 
 
-def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
+def student_quantile(level: float, degrees: float) -> float:
+    """Standard errors from the estimate to each end; infinite degrees of freedom are a Gaussian's."""
     from scipy.special import ndtri, stdtrit
 
     tail = 0.5 + level / 2.0
-    width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
-    return estimate - width, estimate + width
+    return float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
 
 
 def independent_visits(solution: Solution) -> float:

@@ -43,7 +43,7 @@ from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval, ValueScores, student
+from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink
@@ -128,8 +128,15 @@ class Estimate(Shown):
         error = self.standard_error
         if error is None:
             raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
-        low, high = student(np.array([self.value]), np.array([error]), level, self.degrees)
-        return Interval(float(low[0]), float(high[0]), self.value, error, level, self.method, self.note)
+        level = require_level(level)
+        return Interval.around(
+            self.value,
+            error * student_quantile(level, self.degrees),
+            standard_error=error,
+            level=level,
+            method=self.method,
+            note=self.note,
+        )
 
     def __repr__(self) -> str:
         return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
