@@ -155,17 +155,22 @@ def audit(
     >>> lg.audit([[0, 1], [1, 0]]).periods
     (2,)
     """
+    terms: dict[str, Any] = {
+        "policy": policy, "initial": initial, "leak": leak, "restart": restart, "terminal": terminal
+    }  # fmt: skip
     if isinstance(data, Solution):
+        usual = Choices._field_defaults
+        said = {name: term for name, term in terms.items() if term is not None}
+        given = [name for name, term in said.items() if not (isinstance(term, str) and term == usual[name])]
+        if gamma not in (usual["gamma"], data.gamma):
+            given.append("gamma")
+        if given:
+            raise ValueError(
+                f"{given[0]}= was settled when this was solved; leave it out, or audit sol.operator.counts"
+            )
         size = None if data.state_distribution is None else data.effective_sample_size
         return audit_operator(data.operator, size, data.asked_choices.policy)
-    choices = Choices(
-        gamma=require_gamma(gamma),
-        policy=policy,
-        initial=initial,
-        leak=leak,
-        restart=restart,
-        terminal=terminal,
-    )
+    choices = Choices(gamma=require_gamma(gamma), **terms)
     if hasattr(data, "operator_of"):  # rows elsewhere: see lingendice.distributed
         return audit_operator(data.operator_of(choices))
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)

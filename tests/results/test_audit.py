@@ -49,6 +49,10 @@ def test_audit_of_a_solution_adds_the_effective_sample_size():
     weight = (solution.cell_distribution / mdp.counts.data_distribution)[2 * mdp.state + mdp.action]
     expected = weight.sum() ** 2 / (weight**2).sum()
     assert report.effective_sample_size == pytest.approx(expected)
+    assert lg.audit(solution, 0.9, leak="restart").gamma == 0.9
+    for other in ({"gamma": 0.5}, {"policy": 1.0 - mdp.policy}, {"leak": "absorb"}):  # had no say
+        with pytest.raises(ValueError, match=f"{next(iter(other))}= was settled"):
+            lg.audit(solution, **other)
     json.dumps(report.to_dict(), allow_nan=False)
 
 
