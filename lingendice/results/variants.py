@@ -543,6 +543,11 @@ class PolicySolution(Solution):
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
             return super()._interval(level, of, method, **options)
         refuse_partial_rewards(self.operator)
+        if method == "bootstrap" and options.get("kind") not in (None, "t"):
+            raise ValueError(
+                "kind= has no say where an interval allows for bias: it is the value and so many standard "
+                "errors to both sides; leave kind= out, or solve with ridge=0"
+            )
         error = note = None
         if method != "influence" or options:
             drawn = super()._interval(level, of, method, **options)
