@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_choice
 from lingendice.data.counts import Counts
@@ -33,7 +32,8 @@ from lingendice.data.rows import kernel_array, row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import Interval, ReplicateNoise, Target
+from lingendice.results.interval import Influence, standard_errors
+from lingendice.results.targets import Interval, Target
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
@@ -61,33 +61,49 @@ def bootstrap_interval(
     kind: str,
     seed: int,
     threads: int | None,
-    noise: ReplicateNoise,
 ) -> Interval:
     """Interval from replicates: see :meth:`lingendice.Solution.interval`.
 
     ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
-    quantiles of the replicates, "basic" those reflected at the estimate. ``noise``: the closed form's.
+    quantiles of the replicates, "basic" those reflected at the estimate.
     """
     require_choice("kind", kind, ("t", "percentile", "basic"))
-    estimate = wanted.read(solution)
+    estimate, influence = wanted.read(solution), solution.influence()
+    degrees, stretch = _stretch(influence, wanted, replicates)
     drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
-    if noise.stretch is not None:
+    if stretch is not None:
         mean = drawn.mean(axis=0)
-        drawn = mean + noise.stretch * (drawn - mean)
+        drawn = mean + stretch * (drawn - mean)
     error = drawn.std(axis=0, ddof=1)
     low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
     if kind == "basic":
         low, high = 2.0 * estimate - high, 2.0 * estimate - low
     elif kind == "t":
-        low, high = wanted.limits(solution, estimate, error, level, noise.degrees)
+        low, high = wanted.limits(solution, estimate, error, level, degrees)
     if wanted.name == "stationary":
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
-    if noise.stretch is None:
+    if stretch is None:
         drawing += ", which understate the noise of cells seen a few times"
-    note = f"{replicates:,} {drawing}, {kind}; {noise.note}"
+    note = f"{replicates:,} {drawing}, {kind}; {influence.note}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
     return Interval(low, high, estimate, error, level, "bootstrap", note)
+
+
+def _stretch(influence: Influence, wanted: Target, replicates: int) -> tuple[float, Floats | None]:
+    """Degrees of freedom, and the standard error in closed form over what replicates show of it.
+
+    None where that would take more adjoint solves than there are replicates. With a ridge clusters are drawn
+    with replacement, which shows all of the noise.
+    """
+    has_ridge, degrees, stretch = influence.solution.ridge > 0.0, influence.sample.degrees, None
+    solves = 1 if wanted.entries is None else wanted.entries.size
+    if len(influence.solution.state_distributions) == 1 and solves <= replicates:
+        _, owed, degrees = standard_errors(influence, wanted)
+        if not has_ridge:
+            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
+            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
+    return degrees, np.ones(1) if has_ridge else stretch
 
 
 def bootstrap(
@@ -204,14 +220,6 @@ class _Draws:
         return count, mean, initial
 
 
-class _Pattern(NamedTuple):
-    """Entries of the counts in the order of their next state; the same for every replicate."""
-
-    order: NDArray[np.int64]
-    column: NDArray[np.int64]
-    cell: NDArray[np.int64]
-
-
 class _Again:
     """Solves operators that differ from the first in their numbers alone."""
 
@@ -220,10 +228,11 @@ class _Again:
         self.choices = solution.operator.choices
         self.start = solution._single()
         self.ratio = np.nan_to_num(solution.tau, nan=1.0)
-        operator = solution.operator
-        order = np.argsort(operator.rows.indices, kind="stable")
-        column = np.searchsorted(operator.rows.indices[order], np.arange(operator.n_states + 1))
-        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.rows.indptr))
+        # Entries of the counts in the order of their next state; the same for every replicate.
+        rows = solution.operator.rows
+        self.order = np.argsort(rows.indices, kind="stable")
+        column = np.searchsorted(rows.indices[self.order], np.arange(solution.operator.n_states + 1))
+        self.column, self.cell = column.astype(np.int64), row_of_entry(rows.indptr)
 
     def solve(self, counts: Counts) -> Solution:
         """The solution of a replicate."""
@@ -253,23 +262,20 @@ class _Again:
             warm_rounds,
         )
 
-        if len(self.first.state_distributions) > 1 or operator.rows.indices.size != self.pattern.order.size:
+        rows = operator.rows
+        if len(self.first.state_distributions) > 1 or rows.indices.size != self.order.size:
             return self.start, np.inf
         n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
-        source = np.empty(self.pattern.order.size, np.int64)
-        coefficient = np.empty(self.pattern.order.size)
-        rows = operator.rows
+        source, coefficient = np.empty(self.order.size, np.int64), np.empty(self.order.size)
         pull_coefficients(
-            self.pattern.order, self.pattern.cell, n_actions, rows.weight.astype(float), rows.scale, policy,
-            source, coefficient,
+            self.order, self.cell, n_actions, rows.weight.astype(float), rows.scale, policy, source,
+            coefficient,
         )  # fmt: skip
         out = operator.gather(rows.out)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
         distribution, mass = self.start.copy(), np.empty(rows.n_hubs)
-        chain = Chain(
-            self.pattern.column, source, coefficient, operator.gamma, initial, out, rows.distribution
-        )
+        chain = Chain(self.column, source, coefficient, operator.gamma, initial, out, rows.distribution)
         stay = begin_warm(distribution, mass, chain)
         past = empty_past(distribution, DEPTH - 1)
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))

@@ -27,7 +27,6 @@ from lingendice.data.checks import Floats, require_choice, require_whole
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
-    Episodes,
     Sample,
     effective_degrees,
     first_state_scores,
@@ -37,14 +36,7 @@ from lingendice.data.episodes import (
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import rounding_of, without_rounding
-from lingendice.results.targets import (
-    Interval,
-    ReplicateNoise,
-    Target,
-    ValueScores,
-    read_target,
-    require_level,
-)
+from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -88,8 +80,7 @@ def interval(
 
         draws = require_whole("replicates", REPLICATES if replicates is None else replicates, at_least=20)
         begin = require_whole("seed", seed or 0)
-        noise = _noise_of_replicates(solution, wanted, draws)
-        return bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads, noise)
+        return bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
@@ -107,18 +98,6 @@ def interval(
         method,
         influence.note,
     )
-
-
-def _noise_of_replicates(solution: Solution, wanted: Target, replicates: int) -> ReplicateNoise:
-    influence = solution.influence()
-    has_ridge, degrees, stretch = solution.ridge > 0.0, influence.sample.degrees, None
-    if len(solution.state_distributions) == 1 and wanted.solves <= replicates:
-        _, owed, degrees = standard_errors(influence, wanted)
-        if not has_ridge:
-            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
-            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
-    # With a ridge clusters are drawn with replacement, which shows all of the noise.
-    return ReplicateNoise(degrees, np.ones(1) if has_ridge else stretch, influence.note)
 
 
 def _is_identified(solution: Solution) -> bool:
@@ -181,7 +160,9 @@ class Entries:
 
     def noise(self, share: Floats, after: Floats) -> Floats:
         """What comes after every entry less the mean of its cell, times the cell's share; by column."""
-        mean = _row_means(self.counts.indptr, self.counts.count, after, self.n)
+        counted = [row_sums(self.counts.indptr, self.counts.count * column) for column in after.T]
+        sums, n = np.stack(counted, axis=1), self.n[:, None]
+        mean = np.divide(sums, n, out=np.zeros_like(sums), where=n > 0)
         noise: Floats = share[self.cell][:, None] * (after - mean[self.cell])
         return noise
 
@@ -246,7 +227,7 @@ class Influence(Entries):
 
             system = RidgeSystem(self.operator, solution.ridge)
             piece = self._with_misfit(piece, [system.by_misfit(solution.tau, solution.ridge_adjoint)])
-        return piece.scaled(1.0 / solution._identified)
+        return replace(piece, scale=1.0 / solution._identified)
 
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
@@ -327,14 +308,12 @@ class Influence(Entries):
         on = self.n - self.counts.terminal_count
         return np.divide(self.operator.rows.keep * self.n, on, out=np.zeros_like(self.n), where=on > 0)
 
-    def _terminals_absorb(self) -> bool:
-        return bool(self.operator.ended.any())
-
     def _value_of_ending(self, values: Floats) -> Floats:
         """Value after a terminal transition: nothing, or a fresh start."""
-        if not self.counts.has_terminals or self._terminals_absorb() or self.operator.initial is None:
+        operator = self.operator
+        if not self.counts.has_terminals or operator.ended.any() or operator.initial is None:
             return np.zeros(values.shape[1])
-        return self.operator.initial @ values
+        return operator.initial @ values
 
     def _fallen(self, values: Floats, mass: Floats | None = None) -> dict[str, Floats]:
         """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
@@ -384,15 +363,12 @@ class Influence(Entries):
         for a in range(n_actions):
             sides: list[Any] = []
             for step in (_STEP, -_STEP):
-                sides.append(effective_policy(self._counts_with(a, step), operator.choices)[0])
+                raised = np.where(np.arange(n_actions) == a, 1.0 + step, 1.0)
+                sums = CellSums.of(self.counts, (seen * raised).ravel(), None, None)
+                sides.append(effective_policy(sums, operator.choices)[0])
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
             shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * distribution, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
-
-    def _counts_with(self, action: int, step: float) -> Counts:
-        """Sums over cells with those of one action raised by a relative step."""
-        taken = np.arange(self.n.size) % (self.counts.n_actions or 1) == action
-        return CellSums.of(self.counts, self.n * np.where(taken, 1.0 + step, 1.0), None, None)
 
     def _q(self, function: Floats, values: Floats) -> Floats:
         """Q over states, actions and functionals."""
@@ -420,12 +396,9 @@ class Piece:
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
+    """Of all influences."""
     rounding: Floats | float = 0.0
     """What noise of the functionals is no more than rounding, by column."""
-
-    def scaled(self, factor: float) -> Piece:
-        """All influences times a factor."""
-        return replace(self, scale=self.scale * factor)
 
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column per functional."""
@@ -447,11 +420,14 @@ class Piece:
 
     def _rows_of_clusters(self, sample: Sample, cluster: NDArray[np.int64]) -> Floats:
         """What each cluster adds to each functional."""
+        from scipy.sparse import csr_array
+
         parent, episodes, n = self.parent, self.parent.counts.episodes, sample.n_clusters
         assert episodes is not None
         level = parent.factor[parent.cell][:, None] * self.noise + self.shift
         weight = np.ones(episodes.entry.size) if episodes.weight is None else episodes.weight
-        rows = _sum_by_cluster(sample, episodes, weight, level) / parent.total
+        counted = csr_array((weight, (cluster, episodes.entry)), shape=(n, level.shape[0]))
+        rows: Floats = counted @ level / parent.total
         if self.reward is not None and episodes.reward is not None:
             cell = parent.cell[episodes.entry]
             known = np.where(np.isfinite(self.reward), self.reward, 0.0)
@@ -545,17 +521,3 @@ def _follows_target(operator: EmpiricalOperator) -> bool:
     """Whether no count moves the effective policy: it is the target itself, or what of it was logged."""
     choices = operator.choices
     return operator.ratio == "state_action" and choices.policy is not None and choices.unseen != "mean"
-
-
-def _row_means(indptr: NDArray[np.int64], count: NDArray[Any], entries: Floats, n: Floats) -> Floats:
-    sums = np.stack([row_sums(indptr, count * column) for column in entries.T], axis=1)
-    return np.divide(sums, n[:, None], out=np.zeros_like(sums), where=n[:, None] > 0)
-
-
-def _sum_by_cluster(sample: Sample, episodes: Episodes, weight: Floats, level: Floats) -> Floats:
-    from scipy.sparse import csr_array
-
-    assert sample.cluster is not None
-    shape = (sample.n_clusters, level.shape[0])
-    summed: Floats = csr_array((weight, (sample.cluster, episodes.entry)), shape=shape) @ level
-    return summed

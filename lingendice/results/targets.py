@@ -114,15 +114,6 @@ class ValueScores(NamedTuple):
         return 0.0 if self.rows is None else float(np.sqrt((self.rows**2).sum()))
 
 
-class ReplicateNoise(NamedTuple):
-    """What the closed form says of the noise that replicates show."""
-
-    degrees: float
-    stretch: Floats | None
-    """The standard error over what replicates show of it; None where it would cost more solves than they."""
-    note: str
-
-
 class Target(NamedTuple):
     """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
     cells."""
@@ -130,11 +121,6 @@ class Target(NamedTuple):
     name: str
     entries: NDArray[np.int64] | None
     function: Floats | None
-
-    @property
-    def solves(self) -> int:
-        """Adjoint solves of the closed form."""
-        return 1 if self.entries is None else self.entries.size
 
     def shape(self, numbers: Floats) -> Any:
         """A number for one functional, an array for the entries of the distribution."""
