@@ -34,12 +34,11 @@ Hanley and Lippman-Hand (1983), If nothing goes wrong, is everything all right? 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats
 from lingendice.data.episodes import (
     LONE_START,
     effective_degrees,
@@ -49,7 +48,7 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import ValueScores, require_level, student_quantile
+from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
 from lingendice.solvers.shrinkage import Shrinkage
 
 UNSEEN, EXCESS = 0.15, 1.75
@@ -93,24 +92,13 @@ class Allowance(NamedTuple):
         return self.fill + self.ridge + self.outcomes
 
 
-@dataclass(frozen=True, eq=False)
-class AllowedInterval:
-    """An interval whose half-width counts noise and bias."""
+class Allowed(NamedTuple):
+    """An interval that counts noise and bias, and what it is made of."""
 
-    low: float
-    high: float
-    estimate: float
-    standard_error: float
-    bias_allowance: float
+    interval: Interval
     allowance: Allowance
-    level: float
-    degrees: float
-    note: str
-
-    @property
-    def half_width(self) -> float:
-        """Before it is cut to what rewards allow."""
-        return half_width(self.standard_error, self.bias_allowance, self.level, self.degrees)
+    half_width: float
+    """Before it is cut to what rewards allow."""
 
 
 def allowed_interval(
@@ -118,7 +106,7 @@ def allowed_interval(
     level: float = 0.95,
     reward_range: tuple[float, float] | None = None,
     standard_error: float | None = None,
-) -> AllowedInterval:
+) -> Allowed:
     """The interval of the value.
 
     Parameters
@@ -135,8 +123,6 @@ def allowed_interval(
         In place of the one in closed form: a bootstrap's.
     """
     level = require_level(level)
-    if reward_range is not None:
-        reward_range = _checked_range(found, reward_range)
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
     error = math.sqrt(float((rows**2).sum())) if standard_error is None else standard_error
@@ -146,7 +132,8 @@ def allowed_interval(
     if reward_range is not None:
         mass = found.mass
         low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
-    return AllowedInterval(low, high, found.value, error, allowance.total, allowance, level, degrees, note)
+    interval = Interval(low, high, found.value, error, level, "influence", note, allowance.total)
+    return Allowed(interval, allowance, half)
 
 
 def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> ValueScores:
@@ -371,12 +358,6 @@ def _rounding(found: Shrinkage) -> float:
     return ROUNDING * max(largest, float(np.abs(found.outcome.entry_mean).max(initial=0.0)))
 
 
-def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:
-    low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
-    require_range_holds((low, high), *found.reward_bounds)
-    return low, high
-
-
 def known_rewards(operator: EmpiricalOperator) -> Floats:
     """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state)."""
     counts, reward = operator.counts, operator.reward
@@ -387,13 +368,3 @@ def known_rewards(operator: EmpiricalOperator) -> Floats:
         episodes = counts.episodes
         known = counts.reward_mean if episodes is None or episodes.reward is None else episodes.reward
     return known[np.isfinite(known)]
-
-
-def require_range_holds(reward_range: tuple[float, float], least: float, most: float) -> None:
-    """Refuse a range of rewards that those of the log lie outside of."""
-    low, high = reward_range
-    if low > high or least < low or most > high:
-        raise ValueError(
-            f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
-            "widen it, or leave it out"
-        )

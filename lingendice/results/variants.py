@@ -34,7 +34,6 @@ from lingendice.results.allowance import (
     allowed_interval,
     fill_allowance,
     half_width,
-    known_rewards,
     never_seen,
     rounding_of,
     value_scores,
@@ -373,23 +372,18 @@ class HorizonSolution(Uncertified):
 
     def _checks(self) -> tuple[Check, ...]:
         """Those of the default with a policy; without one, how fast the chain forgets does not matter."""
-        filled, reward = self._filled_cells, self.operator.reward
-        if filled is None or reward is None or self.value is None or math.isnan(self.value):
+        filled = self._filled_cells
+        if filled is None or self.value is None or math.isnan(self.value):
             return tuple(check for check in super()._checks() if check.name != "mixing")
-        counts, known = self.operator.counts, known_rewards(self.operator)
         grounds = Grounds(
-            counts=counts,
+            operator=self.operator,
             cell_distribution=self.cell_distribution,
             filled_mass=filled,
             leak=self.leak,
             effective_sample=self._effective_sample,
-            reward=reward,
-            reward_bounds=(float(known.min()), float(known.max())),
-            rewards_logged=self.operator.logged_reward is not None,
             behavior=None,
             values=self.values_by_step[1],
             ending=0.0,
-            gamma=self.gamma,
         )
         return (*data_checks(grounds), *order_checks(grounds))
 
@@ -543,27 +537,17 @@ class PolicySolution(Solution):
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
             return super()._interval(level, of, method, **options)
         refuse_partial_rewards(self.operator)
-        if method == "bootstrap" and options.get("kind") not in (None, "t"):
+        asked = {name: option for name, option in options.items() if option is not None}
+        if method == "bootstrap" and asked.get("kind", "t") != "t":
             raise ValueError(
                 "kind= has no say where an interval allows for bias: it is the value and so many standard "
                 "errors to both sides; leave kind= out, or solve with ridge=0"
             )
-        error = note = None
-        if method != "influence" or options:
-            drawn = super()._interval(level, of, method, **options)
-            if method == "bootstrap":
-                error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
-        found = allowed_interval(self.fit, level, self.reward_range, error)
-        return Interval(
-            low=found.low,
-            high=found.high,
-            estimate=found.estimate,
-            standard_error=found.standard_error,
-            level=found.level,
-            method=method,
-            note=note or found.note,
-            bias_allowance=found.bias_allowance,
-        )
+        if method == "influence" and not asked:
+            return allowed_interval(self.fit, level, self.reward_range).interval
+        drawn = super()._interval(level, of, method, **asked)
+        found = allowed_interval(self.fit, level, self.reward_range, drawn.standard_error).interval
+        return replace(found, method=method, note=f"{drawn.note}, the effective policy kept")
 
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""
