@@ -57,7 +57,7 @@ def page_of(
     best = result[result.ranking[0]] if isinstance(result, Comparison) else result
     sections = _comparison_sections(result, level) if isinstance(result, Comparison) else []
     if isinstance(best, ContinuousSolution):
-        sections += _continuous_sections(best, call, source, plots)
+        sections += _continuous_sections(best, call, source, level, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
     said = f'<p class="says">{escape(verdict(result, level))}</p>'
@@ -367,12 +367,12 @@ _CAPTIONS = {
 
 
 def _continuous_sections(
-    solution: ContinuousSolution, call: str | None, source: str | None, plots: bool
+    solution: ContinuousSolution, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
     """Estimate, checks, plots, and how to get the result again."""
     checks = diagnose(solution)
     sections = [
-        ("estimate", "Estimate", _continuous_estimate(solution)),
+        ("estimate", "Estimate", _continuous_estimate(solution, level)),
         ("trust", "Can it be trusted?", verdicts(checks)),
     ]
     if plots:
@@ -387,13 +387,13 @@ def _continuous_sections(
     return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]
 
 
-def _continuous_estimate(solution: ContinuousSolution) -> str:
+def _continuous_estimate(solution: ContinuousSolution, level: float) -> str:
     parts = []
     if solution.value is not None:
         unit = " per step" if solution.headline[0] in "-0123456789" else ""
         parts.append(f'<p class="big"><strong>{escape(solution.headline)}</strong>{unit}</p>')
         if solution.evidence is not None and solution.evidence.scores.size > 1 and unit:
-            parts.append(f'<p class="note">{escape(str(solution.interval()))}</p>')
+            parts.append(f'<p class="note">{escape(str(solution.interval(level)))}</p>')
         else:
             noise = "No interval is given: the noise of the data is not measured for this method."
             parts.append(f'<p class="note">{escape(noise)}</p>')

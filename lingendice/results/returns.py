@@ -75,13 +75,13 @@ def episode_interval(
         raise ValueError(_why_none(solution, of))
     ratio = solution.is_ratio
     if (of == "return" and not ratio) or math.isnan(estimate):
-        return solution.interval(level, "value", method, **options).scaled(steps)
+        return solution._interval(level, "value", method, **options).scaled(steps)
     cost = estimate if ratio else 0.0
     given = None if solution.operator.choices.reward is None else solution.operator.reward
     changed = solution.with_counts(
         with_rewards(solution.operator.counts, given, of, cost), _shifted(solution.reward_range, of, cost)
     )
-    found = changed.interval(level, "value", method, **options)
+    found = changed._interval(level, "value", method, **options)
     # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
     off = abs(found.estimate - (0.0 if ratio else estimate / steps))
     return replace(

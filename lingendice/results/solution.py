@@ -472,7 +472,7 @@ class Solution(Result):
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         return interval(self, level, of, method, **options)
 
-    def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
+    def _episode_interval(self, level: float, of: str, method: str, **options: Any) -> Interval:
         return episode_interval(self, level, of, method, options)
 
     def _checks(self) -> tuple[Check, ...]:
