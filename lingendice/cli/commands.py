@@ -245,7 +245,9 @@ def _source(file: Path) -> str:
     """The name of what was read, with a digest by which it is known."""
     digest, found = hashlib.sha256(), find_files(file)
     for each in found:
-        digest.update(each.read_bytes())
+        with each.open("rb") as stream:
+            while part := stream.read(1 << 20):  # a log may be larger than memory
+                digest.update(part)
     several = f", {len(found):,} files" if len(found) > 1 else ""
     return f"{file.name}{several}, sha256 {digest.hexdigest()}"
 

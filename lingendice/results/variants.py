@@ -288,14 +288,13 @@ class HorizonSolution(Uncertified):
                 'method="influence"; leave the other options out'
             )
         found = super()._interval(level, of, method)
-        allowance, degrees = self._bias_allowance, self.value_scores().degrees
-        half = half_width(found.standard_error, allowance, level, degrees)
-        note, filled = found.note, self._filled_mass
+        allowance, note, filled = self._bias_allowance, found.note, self._filled_mass
         if filled > 0.0:
             note += f"; {filled:.1%} of the target's actions were never logged"
             note += (
                 ": allowed for as bias" if allowance > 0.0 else ", and no outcomes differ to measure that by"
             )
+        half = half_width(found.standard_error, allowance, level, self.value_scores().degrees)
         if not allowance > 0.0 or math.isnan(half):
             return replace(found, note=note)
         low, high = found.estimate - half, found.estimate + half
