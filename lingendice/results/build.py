@@ -279,8 +279,10 @@ def _check_leak(solution: Solution) -> None:
 
 def _check_reward_range(solution: Solution) -> None:
     """Refuse a range that rewards of the log lie outside of: bounds on the value would be none."""
+    if solution.reward_range is None:
+        return
     logged = known_rewards(solution.operator)
-    if solution.reward_range is None or not logged.size:
+    if not logged.size:
         return
     low, high = solution.reward_range
     least, most = float(logged.min()), float(logged.max())
