@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
 from lingendice.data.episodes import (
     LONE_START,
     effective_degrees,
@@ -359,12 +360,15 @@ def _rounding(found: Shrinkage) -> float:
 
 
 def known_rewards(operator: EmpiricalOperator) -> Floats:
-    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state)."""
+    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state).
+
+    Where rows lie elsewhere, means by cell are all that is here.
+    """
     counts, reward = operator.counts, operator.reward
     if reward is None:
         return np.zeros(0)
-    known = reward[operator.seen]
-    if operator.logged_reward is not None and counts.reward_mean is not None:
+    known, here = reward[operator.seen], isinstance(operator.counts, Counts)
+    if operator.logged_reward is not None and here and counts.reward_mean is not None:
         episodes = counts.episodes
         known = counts.reward_mean if episodes is None or episodes.reward is None else episodes.reward
     return known[np.isfinite(known)]

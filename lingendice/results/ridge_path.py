@@ -93,6 +93,7 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
         raise ValueError("ridges must be positive finite numbers; ridge=0 is the exact equation of solve")
     grid = np.unique(np.append(asked, solution.ridge) if solution.ridge > 0.0 else asked)
     operator = solution.operator
+    _ = operator.counts.indptr  # rows on a cluster say that they are not here
     controls = Controls(tol=ACCURATE, threads=solution.threads)
     # What the default extrapolates to no ridge is no part of the value at any ridge.
     uncorrected = replace(solution, correction=0.0) if isinstance(solution, PolicySolution) else solution
