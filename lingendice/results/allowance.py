@@ -227,19 +227,19 @@ class _Influence:
     def largest(self) -> float:
         """Largest |y - Q| among the logged transitions, as far as the counts show single rewards."""
         found, counts = self.found, self.found.counts
-        rewards = None if counts.episodes is None else counts.episodes.reward
-        if rewards is not None and found.outcome.entry_squares.any():
-            return float(np.abs(self._of_transitions(rewards)).max(initial=0.0))
+        if counts.episodes is not None and counts.episodes.reward is not None:
+            return float(np.abs(self._of_transitions()).max(initial=0.0))
         noise = np.sqrt(found.outcome.entry_squares / np.maximum(counts.count, 1))
         return float((np.abs(self.of_entries()) + self.slope[self.cell] * noise).max(initial=0.0))
 
-    def _of_transitions(self, rewards: Floats | None) -> Floats:
+    def _of_transitions(self) -> Floats:
+        """y - Q of every transition of the kept episodes."""
         episodes, counts = self.found.counts.episodes, self.found.counts
         assert episodes is not None
         residual = self.of_entries()[episodes.entry]
-        if rewards is not None and counts.reward_mean is not None and self.found.outcome.entry_squares.any():
-            noise = rewards - counts.reward_mean[episodes.entry]
-            residual += self.slope[self.cell[episodes.entry]] * noise
+        rewards, mean = episodes.reward, counts.reward_mean
+        if rewards is not None and mean is not None and self.found.outcome.entry_squares.any():
+            residual += self.slope[self.cell[episodes.entry]] * (rewards - mean[episodes.entry])
         return residual
 
     def scores(self) -> tuple[Floats, float, str]:
@@ -252,7 +252,7 @@ class _Influence:
             return rows, sample.degrees, sample.note
         episodes = counts.episodes
         assert episodes is not None
-        moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions(episodes.reward)
+        moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions()
         if episodes.weight is not None:
             moved = moved * episodes.weight
         rows = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)

@@ -211,11 +211,8 @@ class Influence(Entries):
     @property
     def note(self) -> str:
         """What the variance rests on."""
-        nothing = np.zeros((self.operator.n_states, 1))
         lone = self.sample.cluster is not None and self.sample.first_state is None
-        if lone and self._begun(nothing, {}) is not None:
-            return self.sample.note + LONE_START
-        return self.sample.note
+        return self.sample.note + (LONE_START if lone and self.operator.initial_is_logged else "")
 
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""
@@ -233,8 +230,7 @@ class Influence(Entries):
         """Influence on sum mu f, for every column f over cells."""
         if self.solution.ridge > 0.0:
             return self._with_ridge(columns)
-        gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
-        return self._piece(columns, self.adjoint(gathered), None)
+        return self._piece(columns, self.adjoint(self.operator.gather(columns)), None)
 
     def _with_ridge(self, columns: Floats) -> Piece:
         """The same from the adjoint of the regularized system, whose solution is not quite stationary."""
@@ -509,12 +505,9 @@ def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Float
 
 def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
     """The functions on cells whose means are the given entries of the shown distribution."""
-    operator = solution.operator
-    per_entry = operator.n_cells // solution.stationary.size
-    columns = np.zeros((operator.n_cells, entries.size))
-    for column, entry in enumerate(entries):
-        columns[entry * per_entry : (entry + 1) * per_entry, column] = 1.0
-    return columns
+    n_cells = solution.operator.n_cells
+    per_entry = n_cells // solution.stationary.size
+    return (np.arange(n_cells)[:, None] // per_entry == entries).astype(float)
 
 
 def _follows_target(operator: EmpiricalOperator) -> bool:
