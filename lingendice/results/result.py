@@ -142,8 +142,8 @@ class Result(Hinted, Shown):
             ``"influence"``: closed form, one adjoint solve (for the distribution one per entry, up to 2,000
             states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
         **options
-            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
-            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
+            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"; of
+            the default with a policy "t" alone), ``seed`` and ``threads``, on which no number depends.
 
         Notes
         -----
