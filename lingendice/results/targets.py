@@ -143,7 +143,11 @@ class Target(NamedTuple):
         mass = np.where(seen, estimate, 1.0)
         # Beyond e^700 the upper end is 1 all the same.
         spread = np.minimum(error / mass * quantile, 700.0)
-        never = 0.0 if seen.all() else -math.log1p(-level) / independent_visits(solution)
+        never = 0.0
+        if not seen.all():
+            discounted = math.inf if solution.gamma == 1.0 else 1.0 / (1.0 - solution.gamma)
+            forgotten = max(min(mixing_time(solution), discounted), 1.0)
+            never = -math.log1p(-level) * forgotten / float(solution.operator.counts.total)
         low = np.where(seen, mass * np.exp(-spread), 0.0)
         return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
 
@@ -205,11 +209,3 @@ def student_quantile(level: float, degrees: float) -> float:
 
     tail = 0.5 + level / 2.0
     return float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
-
-
-def independent_visits(solution: Solution) -> float:
-    """Length of the log over the time in which the chain forgets where it was."""
-    forgotten = mixing_time(solution)
-    if solution.gamma < 1.0:
-        forgotten = min(forgotten, 1.0 / (1.0 - solution.gamma))
-    return float(solution.operator.counts.total) / max(forgotten, 1.0)

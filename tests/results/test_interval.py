@@ -459,6 +459,14 @@ def test_states_never_visited_by_a_slow_chain():
     assert by_steps < 0.5 * entries
 
 
+def test_a_state_never_visited_by_a_chain_that_never_forgets():
+    """Of two classes a ridge makes one distribution; the third state's entry was a division by zero."""
+    counts = lg.Counts.from_transitions([0, 1], [0, 1], n_states=3)
+    found = lg.solve(counts, ridge=1e-3).interval(of="stationary")
+    assert found.estimate[2] == 0.0
+    assert found.high[2] == 1.0
+
+
 def test_a_prior_on_rows_has_no_interval():
     counts = lg.Counts.from_matrix([[3, 4], [5, 6]])
     for smoothing in (2.0, (2.0, [0.5, 0.5])):
