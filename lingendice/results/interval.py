@@ -34,13 +34,15 @@ from lingendice.data.episodes import (
     lone_start_rows,
 )
 from lingendice.data.rows import row_of_entry, row_sums
+from lingendice.model.compose import effective_policy
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import rounding_of, without_rounding
 from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
+from lingendice.solvers.adjoint import adjoint_of
+from lingendice.solvers.ridge import ByMisfit, RidgeSystem
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
-    from lingendice.solvers.ridge import ByMisfit
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
@@ -220,8 +222,6 @@ class Influence(Entries):
         values = solution.state_values[:, None]
         piece = self._piece(solution._filled_reward[:, None], values, self.operator.logged_reward)
         if solution.ridge > 0.0:
-            from lingendice.solvers.ridge import RidgeSystem
-
             system = RidgeSystem(self.operator, solution.ridge)
             piece = self._with_misfit(piece, [system.by_misfit(solution.tau, solution.ridge_adjoint)])
         return replace(piece, scale=1.0 / solution._identified)
@@ -234,8 +234,6 @@ class Influence(Entries):
 
     def _with_ridge(self, columns: Floats) -> Piece:
         """The same from the adjoint of the regularized system, whose solution is not quite stationary."""
-        from lingendice.solvers.ridge import RidgeSystem
-
         solution, operator = self.solution, self.operator
         system = RidgeSystem(operator, solution.ridge)
         free = solution.tau[system.seen] > 0
@@ -278,8 +276,6 @@ class Influence(Entries):
 
     @cached_property
     def _solver(self) -> Any:
-        from lingendice.solvers.adjoint import adjoint_of
-
         solution = self.solution
         return adjoint_of(
             self.operator.chain, solution.gamma, solution._single(), solution.tol, solution.threads
@@ -349,8 +345,6 @@ class Influence(Entries):
         shape = (operator.n_cells, values.shape[1])
         if operator.policy is None or _follows_target(operator):
             return np.zeros(shape)
-        from lingendice.model.compose import effective_policy
-
         n_states, n_actions = operator.policy.shape
         q = self._q(function, values)
         seen = self.n.reshape(n_states, n_actions)

@@ -165,7 +165,7 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     if entries is not None and not (isinstance(of, str) and of == "stationary"):
         raise ValueError('entries= picks from of="stationary"; leave it out of other intervals')
     if isinstance(of, str):
-        require_choice("of", of, ("value", "stationary"))
+        require_choice("of", of, ("value", "return", "length", "stationary"))
         if of == "value":
             if solution.operator.reward is None:
                 raise ValueError(
