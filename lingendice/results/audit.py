@@ -16,6 +16,7 @@ from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import find_classes, period, submatrix
+from lingendice.results.plots import plot_audit
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 
@@ -76,8 +77,6 @@ class Audit(Shown):
         ``ax`` is the axes to draw on, one per panel; by default those of a new figure, which is returned.
         Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
-        from lingendice.results.plots import plot_audit
-
         return plot_audit(self, kind, ax)
 
     def cell_name(self, cell: int) -> str:

@@ -26,6 +26,7 @@ from lingendice.data.hints import Hinted
 from lingendice.data.rows import read_only
 from lingendice.results.allowance import ROUNDING, half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
+from lingendice.results.plots import plot_comparison
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.results.tables import comparison_frame
@@ -359,8 +360,6 @@ class Comparison(Hinted):
 
         Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
-        from lingendice.results.plots import plot_comparison
-
         return plot_comparison(self, level, ax)
 
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:

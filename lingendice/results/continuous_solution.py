@@ -14,6 +14,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.diagnostics import Check, diagnose_continuous
+from lingendice.results.plots import plot_continuous
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
@@ -204,8 +205,6 @@ class ContinuousSolution(Result, Ratio):
         return {**super().to_dict(), "transitions": len(self.transitions)}
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
-        from lingendice.results.plots import plot_continuous
-
         return plot_continuous(self, kind, ax)
 
     @property

@@ -13,6 +13,7 @@ from lingendice.data.checks import Floats, numeric_array
 from lingendice.data.display import strict_json
 from lingendice.data.interrupts import check, interruptible
 from lingendice.results.interval import UNIDENTIFIED
+from lingendice.results.plots import plot_ridge_path
 from lingendice.results.solution import Solution
 from lingendice.results.variants import LinearSolution, PolicySolution, Uncertified
 from lingendice.solvers.control import Controls
@@ -41,8 +42,6 @@ class RidgePath:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the value with its standard error against the ridge, and the chosen point; a Figure."""
-        from lingendice.results.plots import plot_ridge_path
-
         return plot_ridge_path(self, ax)
 
     def to_dict(self) -> dict[str, Any]:
