@@ -15,6 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -271,11 +272,10 @@ class Influence(Entries):
 
     def adjoint(self, columns: Floats) -> Floats:
         """V of every column over states."""
-        solved: Floats = self._solver(columns)
-        return solved
+        return self._solver(columns)
 
     @cached_property
-    def _solver(self) -> Any:
+    def _solver(self) -> Callable[[Floats], Floats]:
         solution = self.solution
         return adjoint_of(
             self.operator.chain, solution.gamma, solution._single(), solution.tol, solution.threads

@@ -269,8 +269,6 @@ class _Outcomes(NamedTuple):
 
     def group_z(self, group: NDArray[np.int64]) -> float:
         """Whether groups (whole numbers from -1) differ within cells, as a normal deviate."""
-        if self.use.size < LEAST_TRANSITIONS:
-            return 0.0
         width, size = int(group.max()) + 2, self.visits.size
         key = self.cell * width + group[self.use] + 1
         key, members, sums = _group_sums(key, self.y[self.use], size * width)
