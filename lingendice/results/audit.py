@@ -12,10 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from lingendice.data.checks import Floats, require_gamma, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.display import amount
+from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import find_classes, period, submatrix
+from lingendice.results.comparison import Comparison
+from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.plots import plot_audit
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
@@ -169,6 +172,12 @@ def audit(
             )
         size = None if data.state_distribution is None else data.effective_sample_size
         return audit_operator(data.operator, size, data.asked_choices.policy)
+    if isinstance(data, (Comparison, ContinuousSolution, Transitions)):
+        raise ValueError(
+            "an audit is of counts, a matrix, a graph or a Solution of them, not of a "
+            f"{type(data).__name__}; audit one solution of a Comparison, and diagnose() what was solved over "
+            "continuous states"
+        )
     choices = Choices(gamma=require_gamma(gamma), **terms)
     if hasattr(data, "operator_of"):  # rows elsewhere: see lingendice.distributed
         return audit_operator(data.operator_of(choices))

@@ -86,3 +86,13 @@ def test_restarts_take_no_time_in_a_period():
         episode = np.cumsum([0, *terminal[:-1]])
         counts = lg.Counts.from_transitions(state, following, terminal=terminal, episode=episode)
         assert lg.audit(counts).periods == periods
+
+
+def test_what_no_audit_is_of_is_named():
+    """They were taken for matrices: "counts[0] is PolicySolution(...), which is not a number"."""
+    mdp = logged_mdp(1, n_episodes=2, length=5)
+    comparison = lg.solve(mdp.counts, 0.9, policy=[mdp.policy, mdp.policy])
+    for other in (comparison, lg.Transitions(np.eye(3), None, np.zeros(3), np.eye(3))):
+        with pytest.raises(ValueError, match=f"not of a {type(other).__name__}; audit one solution"):
+            lg.audit(other, 0.9)
+    assert lg.audit(comparison[0]).gamma == 0.9
