@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Sample, group_sample
 from lingendice.data.interrupts import check, interruptible, pending
@@ -32,8 +32,6 @@ from lingendice.data.rows import kernel_array, row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.interval import Influence, standard_errors
-from lingendice.results.targets import Interval, Target
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
@@ -51,59 +49,6 @@ RIDGE_TOL = 1e-5
 """Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
 STEPS_PER_CALL = 200
 """Of conjugate gradients: threads that came back to Python more often would wait for each other there."""
-
-
-def bootstrap_interval(
-    solution: Solution,
-    level: float,
-    wanted: Target,
-    replicates: int,
-    kind: str,
-    seed: int,
-    threads: int | None,
-) -> Interval:
-    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
-
-    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
-    quantiles of the replicates, "basic" those reflected at the estimate.
-    """
-    require_choice("kind", kind, ("t", "percentile", "basic"))
-    estimate, influence = wanted.read(solution), solution.influence()
-    degrees, stretch = _stretch(influence, wanted, replicates)
-    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
-    if stretch is not None:
-        mean = drawn.mean(axis=0)
-        drawn = mean + stretch * (drawn - mean)
-    error = drawn.std(axis=0, ddof=1)
-    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
-    if kind == "basic":
-        low, high = 2.0 * estimate - high, 2.0 * estimate - low
-    elif kind == "t":
-        low, high = wanted.limits(solution, estimate, error, level, degrees)
-    if wanted.name == "stationary":
-        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
-    if stretch is None:
-        drawing += ", which understate the noise of cells seen a few times"
-    note = f"{replicates:,} {drawing}, {kind}; {influence.note}"
-    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
-    return Interval(low, high, estimate, error, level, "bootstrap", note)
-
-
-def _stretch(influence: Influence, wanted: Target, replicates: int) -> tuple[float, Floats | None]:
-    """Degrees of freedom, and the standard error in closed form over what replicates show of it.
-
-    None where that would take more adjoint solves than there are replicates. With a ridge clusters are drawn
-    with replacement, which shows all of the noise.
-    """
-    has_ridge, degrees, stretch = influence.solution.ridge > 0.0, influence.sample.degrees, None
-    solves = 1 if wanted.entries is None else wanted.entries.size
-    if len(influence.solution.state_distributions) == 1 and solves <= replicates:
-        _, owed, degrees = standard_errors(influence, wanted)
-        if not has_ridge:
-            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
-            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
-    return degrees, np.ones(1) if has_ridge else stretch
 
 
 def bootstrap(

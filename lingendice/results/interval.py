@@ -38,6 +38,7 @@ from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.compose import effective_policy
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import rounding_of, without_rounding
+from lingendice.results.bootstrap import bootstrap
 from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
 from lingendice.solvers.adjoint import adjoint_of
 from lingendice.solvers.ridge import ByMisfit, RidgeSystem
@@ -77,13 +78,11 @@ def interval(
     if wanted.name == "value":
         refuse_partial_rewards(solution.operator)
     if wanted.name == "value" and not _is_identified(solution):
-        return Interval(*(math.nan,) * 4, float(level), method, UNIDENTIFIED)
+        return Interval(*(math.nan,) * 4, level, method, UNIDENTIFIED)
     if method == "bootstrap":
-        from lingendice.results.bootstrap import bootstrap_interval
-
         draws = require_whole("replicates", REPLICATES if replicates is None else replicates, at_least=20)
         begin = require_whole("seed", seed or 0)
-        return bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads)
+        return _bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
@@ -92,15 +91,56 @@ def interval(
     influence = solution.influence()
     estimate, error, degrees = standard_errors(influence, wanted)
     low, high = wanted.limits(solution, estimate, error, level, degrees)
-    return Interval(
-        wanted.shape(low),
-        wanted.shape(high),
-        wanted.shape(estimate),
-        wanted.shape(error),
-        float(level),
-        method,
-        influence.note,
-    )
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, method, influence.note)
+
+
+def _bootstrap_interval(
+    solution: Solution, level: float, wanted: Target, replicates: int, kind: str, seed: int,
+    threads: int | None,
+) -> Interval:  # fmt: skip
+    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
+
+    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
+    quantiles of the replicates, "basic" those reflected at the estimate.
+    """
+    require_choice("kind", kind, ("t", "percentile", "basic"))
+    estimate, influence = wanted.read(solution), solution.influence()
+    degrees, stretch = _stretch(influence, wanted, replicates)
+    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
+    if stretch is not None:
+        mean = drawn.mean(axis=0)
+        drawn = mean + stretch * (drawn - mean)
+    error = drawn.std(axis=0, ddof=1)
+    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
+    if kind == "basic":
+        low, high = 2.0 * estimate - high, 2.0 * estimate - low
+    elif kind == "t":
+        low, high = wanted.limits(solution, estimate, error, level, degrees)
+    if wanted.name == "stationary":
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
+    if stretch is None:
+        drawing += ", which understate the noise of cells seen a few times"
+    note = f"{replicates:,} {drawing}, {kind}; {influence.note}"
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, "bootstrap", note)
+
+
+def _stretch(influence: Influence, wanted: Target, replicates: int) -> tuple[float, Floats | None]:
+    """Degrees of freedom, and the standard error in closed form over what replicates show of it.
+
+    None where that would take more adjoint solves than there are replicates. With a ridge clusters are drawn
+    with replacement, which shows all of the noise.
+    """
+    has_ridge, degrees, stretch = influence.solution.ridge > 0.0, influence.sample.degrees, None
+    solves = 1 if wanted.entries is None else wanted.entries.size
+    if len(influence.solution.state_distributions) == 1 and solves <= replicates:
+        _, owed, degrees = standard_errors(influence, wanted)
+        if not has_ridge:
+            _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
+            stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
+    return degrees, np.ones(1) if has_ridge else stretch
 
 
 def _is_identified(solution: Solution) -> bool:
