@@ -117,11 +117,10 @@ class _Draws:
         return self._replaced(*self._clusters(factor), self._first_states(factor, rng))
 
     def _replaced(self, count: Floats, mean: Floats | None, initial: Floats | None) -> Counts:
-        reward_count = None if mean is None else count
         return replace(
             self.base,
             count=count,
-            reward_count=reward_count,
+            reward_count=None if mean is None else count,
             reward_mean=mean,
             reward_m2=None,
             initial_count=initial,

@@ -381,9 +381,11 @@ class Influence(Entries):
         The effective policy of a state depends on that state's action counts alone, so that all
         states are differenced at once: two evaluations per action.
         """
-        operator = self.operator
+        operator, asked = self.operator, self.operator.choices
         shape = (operator.n_cells, values.shape[1])
-        if operator.policy is None or _follows_target(operator):
+        # No count moves the target itself, or what of it was logged.
+        follows = operator.ratio == "state_action" and asked.policy is not None and asked.unseen != "mean"
+        if operator.policy is None or follows:
             return np.zeros(shape)
         n_states, n_actions = operator.policy.shape
         q = self._q(function, values)
@@ -395,7 +397,7 @@ class Influence(Entries):
             for step in (_STEP, -_STEP):
                 raised = np.where(np.arange(n_actions) == a, 1.0 + step, 1.0)
                 sums = CellSums.of(self.counts, (seen * raised).ravel(), None, None)
-                sides.append(effective_policy(sums, operator.choices)[0])
+                sides.append(effective_policy(sums, asked)[0])
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
             shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * distribution, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
@@ -542,9 +544,3 @@ def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
     n_cells = solution.operator.n_cells
     per_entry = n_cells // solution.stationary.size
     return (np.arange(n_cells)[:, None] // per_entry == entries).astype(float)
-
-
-def _follows_target(operator: EmpiricalOperator) -> bool:
-    """Whether no count moves the effective policy: it is the target itself, or what of it was logged."""
-    choices = operator.choices
-    return operator.ratio == "state_action" and choices.policy is not None and choices.unseen != "mean"
