@@ -33,6 +33,8 @@ NOT_TRUSTED = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a process that SIGPIPE stopped."""
+WIDEST = 10_000
+"""Columns of a table in a file or a pipe, where nothing may be cut off."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,7 +80,10 @@ def echo(text: str) -> None:
 
 def show_table(table: Table) -> None:
     """The same, for a table whose cells are safe already (see :func:`cell`)."""
-    _Console().print(table)
+    console = _Console()
+    if not console.is_terminal:
+        console.width = WIDEST
+    console.print(table)
 
 
 def cell(name: object) -> Text:

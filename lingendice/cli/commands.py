@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from lingendice.cli.app import (
     NO_ANSWER,
@@ -245,7 +245,9 @@ def _source(file: Path) -> str:
     """The name of what was read, with a digest by which it is known."""
     digest, found = hashlib.sha256(), find_files(file)
     for each in found:
-        digest.update(each.read_bytes())
+        with each.open("rb") as stream:
+            while part := stream.read(1 << 20):  # a log may be larger than memory
+                digest.update(part)
     several = f", {len(found):,} files" if len(found) > 1 else ""
     return f"{file.name}{several}, sha256 {digest.hexdigest()}"
 
@@ -290,8 +292,8 @@ def _for_npz(solution: Solution, unique: bool, labels: Labels) -> dict[str, Any]
 
 
 def _print_table(headings: list[str], rows: list[list[str]], caption: str) -> None:
-    """Names as the data have them, in a table."""
-    table = Table(*headings, caption=caption)
+    """Names as the data have them, in a table; what is wider than a terminal goes on below."""
+    table = Table(*(Column(heading, overflow="fold") for heading in headings), caption=caption)
     for row in rows:
         table.add_row(*map(cell, row))
     show_table(table)

@@ -55,21 +55,17 @@ def page_of(
         )
     require_level(level)
     best = result[result.ranking[0]] if isinstance(result, Comparison) else result
-    sections = _comparison_sections(result, level) if isinstance(result, Comparison) else []
+    sections: list[Section] = []
+    if isinstance(result, Comparison):
+        if not np.isnan(result.values).all():
+            sections.append(("differences", "Differences", _differences(result, level)))
+        sections.append(("policies", "Policies", _policies(result, level)))
     if isinstance(best, ContinuousSolution):
-        sections += _continuous_sections(best, call, source, plots)
+        sections += _continuous_sections(best, call, source, level, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
     said = f'<p class="says">{escape(verdict(result, level))}</p>'
     return whole_page(title, [("verdict", "Verdict", said), *sections])
-
-
-def _comparison_sections(comparison: Comparison, level: float) -> list[Section]:
-    """What several policies have beyond what the best one has."""
-    policies = ("policies", "Policies", _policies(comparison, level))
-    if np.isnan(comparison.values).all():
-        return [policies]
-    return [("differences", "Differences", _differences(comparison, level)), policies]
 
 
 def _sections(
@@ -283,7 +279,9 @@ def _heaviest(solution: Solution, level: float) -> str:
 
 
 def _distribution_interval(solution: Solution, cells: Any, level: float) -> Any:
-    if solution.value is not None or isinstance(solution, LinearSolution) or not solution._over_cells:
+    if solution.value is not None or isinstance(solution, LinearSolution):
+        return None
+    if solution.stationary.size < solution.operator.n_cells:
         return None
     try:
         return solution.interval(level, of="stationary", entries=cells)
@@ -297,25 +295,29 @@ def _audit(examined: Audit) -> str:
     return fact_list(facts) + (f'<ul class="notes">{remedies}</ul>' if remedies else "")
 
 
+_CAPTIONS = {
+    "distributions": "Size of each stationary distribution.",
+    "value": "Value with its interval, beside the behavior's.",
+    "ratio": "Ratio tau against the share p of the data, one point per {unit}.",
+    "cells": "The cells that contribute most.",
+}
+
+
 def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level: float) -> list[Plot]:
-    drawn: list[Plot] = []
+    kinds = ["distributions"]
+    if best.state_distribution is not None:
+        kinds = ["ratio", "cells"] if best.value is None else ["value", "ratio", "cells"]
+    over_states = best.operator.ratio == "state" or best.operator.n_cells == best.operator.n_states
+    unit = "state" if over_states else "cell"
+    drawn: list[Plot] = [(_CAPTIONS[kind].format(unit=unit), partial(best.plot, kind)) for kind in kinds]
     if isinstance(result, Comparison):
-        drawn.append(("Values of all policies with simultaneous intervals.", lambda: result.plot(level)))
-    if best.state_distribution is None:
-        drawn.append(("Size of each stationary distribution.", lambda: best.plot("distributions")))
-    else:
-        if best.value is not None:
-            drawn.append(("Value with its interval, beside the behavior's.", lambda: best.plot("value")))
-        unit = "state" if best.tau.size == best.operator.n_states else "cell"
-        caption = f"Ratio tau against the share p of the data, one point per {unit}."
-        drawn.append((caption, lambda: best.plot("ratio")))
-        drawn.append(("The cells that contribute most.", lambda: best.plot("cells")))
+        drawn.insert(0, ("Values of all policies with simultaneous intervals.", partial(result.plot, level)))
     if _shows_ridge_path(best):
         drawn.append(
             ("Value along the ridge: if it is flat, the ridge matters little.", ridge_path(best).plot)
         )
-    drawn.append(("States by what the chain does with them.", lambda: examined.plot("states")))
-    drawn.append(("Cells from which the next step leaves the data.", lambda: examined.plot("leak")))
+    drawn.append(("States by what the chain does with them.", partial(examined.plot, "states")))
+    drawn.append(("Cells from which the next step leaves the data.", partial(examined.plot, "leak")))
     return drawn
 
 
@@ -358,7 +360,7 @@ def _shown(value: Any) -> str:
 
 # -- continuous states ---------------------------------------------------------------------------------
 
-_CAPTIONS = {
+_CONTINUOUS_CAPTIONS = {
     "ratio": "How the ratio tau is spread over the transitions.",
     "weight": "Share of the distribution that the heaviest transitions carry.",
     "value": "The value while training, one line per member.",
@@ -367,19 +369,19 @@ _CAPTIONS = {
 
 
 def _continuous_sections(
-    solution: ContinuousSolution, call: str | None, source: str | None, plots: bool
+    solution: ContinuousSolution, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
     """Estimate, checks, plots, and how to get the result again."""
     checks = diagnose(solution)
     sections = [
-        ("estimate", "Estimate", _continuous_estimate(solution)),
+        ("estimate", "Estimate", _continuous_estimate(solution, level)),
         ("trust", "Can it be trusted?", verdicts(checks)),
     ]
     if plots:
         kinds = ["ratio", "weight"]
         if any(len(member) > 1 for member in solution.history):
             kinds += ["residual"] if solution.value is None else ["value", "residual"]
-        drawn: list[Plot] = [(_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
+        drawn: list[Plot] = [(_CONTINUOUS_CAPTIONS[kind], partial(solution.plot, kind)) for kind in kinds]
         sections.append(("plots", "Plots", inline_plots(drawn)))
     mark = fingerprint(solution.transitions, "state", "action", "reward", "next_state")
     rows = [("fingerprint of the transitions", mark)]
@@ -387,13 +389,13 @@ def _continuous_sections(
     return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]
 
 
-def _continuous_estimate(solution: ContinuousSolution) -> str:
+def _continuous_estimate(solution: ContinuousSolution, level: float) -> str:
     parts = []
     if solution.value is not None:
         unit = " per step" if solution.headline[0] in "-0123456789" else ""
         parts.append(f'<p class="big"><strong>{escape(solution.headline)}</strong>{unit}</p>')
         if solution.evidence is not None and solution.evidence.scores.size > 1 and unit:
-            parts.append(f'<p class="note">{escape(str(solution.interval()))}</p>')
+            parts.append(f'<p class="note">{escape(str(solution.interval(level)))}</p>')
         else:
             noise = "No interval is given: the noise of the data is not measured for this method."
             parts.append(f'<p class="note">{escape(noise)}</p>')

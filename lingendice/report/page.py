@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from lingendice.data.display import printable_lines
@@ -113,23 +115,17 @@ def verdicts(checks: tuple[Check, ...]) -> str:
 def reproduction(call: str, rows: list[tuple[str, str]]) -> str:
     """The call, what is known of the data, and the versions."""
     machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    versions = [(name, found) for name in _PACKAGES if (found := _version(name)) is not None]
-    told = ", ".join(f"{name} {number}" for name, number in versions)
-    return f"<pre><code>{escape(call)}</code></pre>" + fact_list([*rows, ("versions", f"{told}; {machine}")])
+    found = []
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    versions = f"{', '.join(found)}; {machine}"
+    return f"<pre><code>{escape(call)}</code></pre>" + fact_list([*rows, ("versions", versions)])
 
 
 def fingerprint(data: Any, *names: str) -> str:
     """A digest of the data, by which a reader knows that theirs are the same."""
     return f"sha256 {digest_of({name: getattr(data, name) for name in names}).hex()[:32]}"
-
-
-def _version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 # -- the style sheet: one column on a phone, light or dark as the reader has it -----------------------------

@@ -34,12 +34,12 @@ Hanley and Lippman-Hand (1983), If nothing goes wrong, is everything all right? 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import Floats, require_number
+from lingendice.data.checks import Floats
+from lingendice.data.counts import Counts
 from lingendice.data.episodes import (
     LONE_START,
     effective_degrees,
@@ -49,7 +49,7 @@ from lingendice.data.episodes import (
 )
 from lingendice.data.rows import row_of_entry
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import ValueScores, require_level
+from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
 from lingendice.solvers.shrinkage import Shrinkage
 
 UNSEEN, EXCESS = 0.15, 1.75
@@ -93,24 +93,13 @@ class Allowance(NamedTuple):
         return self.fill + self.ridge + self.outcomes
 
 
-@dataclass(frozen=True, eq=False)
-class AllowedInterval:
-    """An interval whose half-width counts noise and bias."""
+class Allowed(NamedTuple):
+    """An interval that counts noise and bias, and what it is made of."""
 
-    low: float
-    high: float
-    estimate: float
-    standard_error: float
-    bias_allowance: float
+    interval: Interval
     allowance: Allowance
-    level: float
-    degrees: float
-    note: str
-
-    @property
-    def half_width(self) -> float:
-        """Before it is cut to what rewards allow."""
-        return half_width(self.standard_error, self.bias_allowance, self.level, self.degrees)
+    half_width: float
+    """Before it is cut to what rewards allow."""
 
 
 def allowed_interval(
@@ -118,7 +107,7 @@ def allowed_interval(
     level: float = 0.95,
     reward_range: tuple[float, float] | None = None,
     standard_error: float | None = None,
-) -> AllowedInterval:
+) -> Allowed:
     """The interval of the value.
 
     Parameters
@@ -135,8 +124,6 @@ def allowed_interval(
         In place of the one in closed form: a bootstrap's.
     """
     level = require_level(level)
-    if reward_range is not None:
-        reward_range = _checked_range(found, reward_range)
     influence = _Influence(found)
     rows, degrees, note = influence.scores()
     error = math.sqrt(float((rows**2).sum())) if standard_error is None else standard_error
@@ -146,7 +133,8 @@ def allowed_interval(
     if reward_range is not None:
         mass = found.mass
         low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
-    return AllowedInterval(low, high, found.value, error, allowance.total, allowance, level, degrees, note)
+    interval = Interval(low, high, found.value, error, level, "influence", note, allowance.total)
+    return Allowed(interval, allowance, half)
 
 
 def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> ValueScores:
@@ -159,12 +147,9 @@ def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = No
 
 def half_width(error: float, bias: float, level: float, degrees: float) -> float:
     """t / z times the standard error times the folded-normal quantile at bias / error."""
-    from scipy.special import ndtri, stdtrit
-
     if error == 0.0 or math.isinf(bias):
         return bias
-    tail = 0.5 + level / 2.0
-    widened = 1.0 if math.isinf(degrees) else float(stdtrit(degrees, tail) / ndtri(tail))
+    widened = student_quantile(level, degrees) / student_quantile(level, math.inf)
     return widened * error * folded_normal_quantile(bias / error, level)
 
 
@@ -242,19 +227,19 @@ class _Influence:
     def largest(self) -> float:
         """Largest |y - Q| among the logged transitions, as far as the counts show single rewards."""
         found, counts = self.found, self.found.counts
-        rewards = None if counts.episodes is None else counts.episodes.reward
-        if rewards is not None and found.outcome.entry_squares.any():
-            return float(np.abs(self._of_transitions(rewards)).max(initial=0.0))
+        if counts.episodes is not None and counts.episodes.reward is not None:
+            return float(np.abs(self._of_transitions()).max(initial=0.0))
         noise = np.sqrt(found.outcome.entry_squares / np.maximum(counts.count, 1))
         return float((np.abs(self.of_entries()) + self.slope[self.cell] * noise).max(initial=0.0))
 
-    def _of_transitions(self, rewards: Floats | None) -> Floats:
+    def _of_transitions(self) -> Floats:
+        """y - Q of every transition of the kept episodes."""
         episodes, counts = self.found.counts.episodes, self.found.counts
         assert episodes is not None
         residual = self.of_entries()[episodes.entry]
-        if rewards is not None and counts.reward_mean is not None and self.found.outcome.entry_squares.any():
-            noise = rewards - counts.reward_mean[episodes.entry]
-            residual += self.slope[self.cell[episodes.entry]] * noise
+        rewards, mean = episodes.reward, counts.reward_mean
+        if rewards is not None and mean is not None and self.found.outcome.entry_squares.any():
+            residual += self.slope[self.cell[episodes.entry]] * (rewards - mean[episodes.entry])
         return residual
 
     def scores(self) -> tuple[Floats, float, str]:
@@ -267,7 +252,7 @@ class _Influence:
             return rows, sample.degrees, sample.note
         episodes = counts.episodes
         assert episodes is not None
-        moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions(episodes.reward)
+        moved = self.coefficient[self.cell[episodes.entry]] * self._of_transitions()
         if episodes.weight is not None:
             moved = moved * episodes.weight
         rows = np.bincount(sample.cluster, weights=moved, minlength=sample.n_clusters).astype(float)
@@ -374,29 +359,16 @@ def _rounding(found: Shrinkage) -> float:
     return ROUNDING * max(largest, float(np.abs(found.outcome.entry_mean).max(initial=0.0)))
 
 
-def _checked_range(found: Shrinkage, reward_range: tuple[float, float]) -> tuple[float, float]:
-    low, high = (require_number("reward_range", bound, at_least=-math.inf) for bound in reward_range)
-    require_range_holds((low, high), *found.reward_bounds)
-    return low, high
-
-
 def known_rewards(operator: EmpiricalOperator) -> Floats:
-    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state)."""
+    """Rewards as given, or logged: single ones where episodes keep them, else means by (cell, next state).
+
+    Where rows lie elsewhere, means by cell are all that is here.
+    """
     counts, reward = operator.counts, operator.reward
     if reward is None:
         return np.zeros(0)
-    known = reward[operator.seen]
-    if operator.logged_reward is not None and counts.reward_mean is not None:
+    known, here = reward[operator.seen], isinstance(operator.counts, Counts)
+    if operator.logged_reward is not None and here and counts.reward_mean is not None:
         episodes = counts.episodes
         known = counts.reward_mean if episodes is None or episodes.reward is None else episodes.reward
     return known[np.isfinite(known)]
-
-
-def require_range_holds(reward_range: tuple[float, float], least: float, most: float) -> None:
-    """Refuse a range of rewards that those of the log lie outside of."""
-    low, high = reward_range
-    if low > high or least < low or most > high:
-        raise ValueError(
-            f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
-            "widen it, or leave it out"
-        )

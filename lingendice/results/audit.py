@@ -13,10 +13,14 @@ from lingendice.data.checks import Floats, require_gamma, require_policy
 from lingendice.data.counts import Counts
 from lingendice.data.display import amount
 from lingendice.data.labels import label_or_number
+from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
 from lingendice.model.leaks import LARGE_LEAK
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import find_classes, period, submatrix
+from lingendice.results.comparison import Comparison
+from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.plots import plot_audit
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
 
@@ -77,8 +81,6 @@ class Audit(Shown):
         ``ax`` is the axes to draw on, one per panel; by default those of a new figure, which is returned.
         Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
-        from lingendice.results.plots import plot_audit
-
         return plot_audit(self, kind, ax)
 
     def cell_name(self, cell: int) -> str:
@@ -156,17 +158,28 @@ def audit(
     >>> lg.audit([[0, 1], [1, 0]]).periods
     (2,)
     """
+    terms: dict[str, Any] = {
+        "policy": policy, "initial": initial, "leak": leak, "restart": restart, "terminal": terminal
+    }  # fmt: skip
     if isinstance(data, Solution):
+        usual = Choices._field_defaults
+        said = {name: term for name, term in terms.items() if term is not None}
+        given = [name for name, term in said.items() if not (isinstance(term, str) and term == usual[name])]
+        if gamma not in (usual["gamma"], data.gamma):
+            given.append("gamma")
+        if given:
+            raise ValueError(
+                f"{given[0]}= was settled when this was solved; leave it out, or audit sol.operator.counts"
+            )
         size = None if data.state_distribution is None else data.effective_sample_size
         return audit_operator(data.operator, size, data.asked_choices.policy)
-    choices = Choices(
-        gamma=require_gamma(gamma),
-        policy=policy,
-        initial=initial,
-        leak=leak,
-        restart=restart,
-        terminal=terminal,
-    )
+    if isinstance(data, (Comparison, ContinuousSolution, Transitions)):
+        raise ValueError(
+            "an audit is of counts, a matrix, a graph or a Solution of them, not of a "
+            f"{type(data).__name__}; audit one solution of a Comparison, and diagnose() what was solved over "
+            "continuous states"
+        )
+    choices = Choices(gamma=require_gamma(gamma), **terms)
     if hasattr(data, "operator_of"):  # rows elsewhere: see lingendice.distributed
         return audit_operator(data.operator_of(choices))
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)

@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats, require_choice
+from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Sample, group_sample
 from lingendice.data.interrupts import check, interruptible, pending
@@ -33,7 +32,6 @@ from lingendice.data.rows import kernel_array, row_of_entry
 from lingendice.kernels.parallel import resolve_threads, run_all
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.targets import Interval, ReplicateNoise, Target
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 from lingendice.solvers.stationary import stationary_distributions
@@ -49,43 +47,6 @@ ENTRIES_PER_CALL = 20_000_000
 WARM_TOL = 1e-7
 RIDGE_TOL = 1e-5
 """Moved the ends of an interval by less than 1e-4 of its width; drawing other replicates does by 5 %."""
-
-
-def bootstrap_interval(
-    solution: Solution,
-    level: float,
-    wanted: Target,
-    replicates: int,
-    kind: str,
-    seed: int,
-    threads: int | None,
-    noise: ReplicateNoise,
-) -> Interval:
-    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
-
-    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
-    quantiles of the replicates, "basic" those reflected at the estimate. ``noise``: the closed form's.
-    """
-    require_choice("kind", kind, ("t", "percentile", "basic"))
-    estimate = wanted.read(solution)
-    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
-    if noise.stretch is not None:
-        mean = drawn.mean(axis=0)
-        drawn = mean + noise.stretch * (drawn - mean)
-    error = drawn.std(axis=0, ddof=1)
-    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
-    if kind == "basic":
-        low, high = 2.0 * estimate - high, 2.0 * estimate - low
-    elif kind == "t":
-        low, high = wanted.limits(solution, estimate, error, level, noise.degrees)
-    if wanted.name == "stationary":
-        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
-    if noise.stretch is None:
-        drawing += ", which understate the noise of cells seen a few times"
-    note = f"{replicates:,} {drawing}, {kind}; {noise.note}"
-    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
-    return Interval(low, high, estimate, error, level, "bootstrap", note)
 
 
 def bootstrap(
@@ -154,11 +115,10 @@ class _Draws:
         return self._replaced(*self._clusters(factor), self._first_states(factor, rng))
 
     def _replaced(self, count: Floats, mean: Floats | None, initial: Floats | None) -> Counts:
-        reward_count = None if mean is None else count
         return replace(
             self.base,
             count=count,
-            reward_count=reward_count,
+            reward_count=None if mean is None else count,
             reward_mean=mean,
             reward_m2=None,
             initial_count=initial,
@@ -202,14 +162,6 @@ class _Draws:
         return count, mean, initial
 
 
-class _Pattern(NamedTuple):
-    """Entries of the counts in the order of their next state; the same for every replicate."""
-
-    order: NDArray[np.int64]
-    column: NDArray[np.int64]
-    cell: NDArray[np.int64]
-
-
 class _Again:
     """Solves operators that differ from the first in their numbers alone."""
 
@@ -218,10 +170,11 @@ class _Again:
         self.choices = solution.operator.choices
         self.start = solution._single()
         self.ratio = np.nan_to_num(solution.tau, nan=1.0)
-        operator = solution.operator
-        order = np.argsort(operator.rows.indices, kind="stable")
-        column = np.searchsorted(operator.rows.indices[order], np.arange(operator.n_states + 1))
-        self.pattern = _Pattern(order, column.astype(np.int64), row_of_entry(operator.rows.indptr))
+        # Entries of the counts in the order of their next state; the same for every replicate.
+        rows = solution.operator.rows
+        self.order = np.argsort(rows.indices, kind="stable")
+        column = np.searchsorted(rows.indices[self.order], np.arange(solution.operator.n_states + 1))
+        self.column, self.cell = column.astype(np.int64), row_of_entry(rows.indptr)
 
     def solve(self, counts: Counts) -> Solution:
         """The solution of a replicate."""
@@ -251,23 +204,20 @@ class _Again:
             warm_rounds,
         )
 
-        if len(self.first.state_distributions) > 1 or operator.rows.indices.size != self.pattern.order.size:
+        rows = operator.rows
+        if len(self.first.state_distributions) > 1 or rows.indices.size != self.order.size:
             return self.start, np.inf
         n_actions = operator.n_cells // operator.n_states
         policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
-        source = np.empty(self.pattern.order.size, np.int64)
-        coefficient = np.empty(self.pattern.order.size)
-        rows = operator.rows
+        source, coefficient = np.empty(self.order.size, np.int64), np.empty(self.order.size)
         pull_coefficients(
-            self.pattern.order, self.pattern.cell, n_actions, rows.weight.astype(float), rows.scale, policy,
-            source, coefficient,
+            self.order, self.cell, n_actions, rows.weight.astype(float), rows.scale, policy, source,
+            coefficient,
         )  # fmt: skip
         out = operator.gather(rows.out)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
         distribution, mass = self.start.copy(), np.empty(rows.n_hubs)
-        chain = Chain(
-            self.pattern.column, source, coefficient, operator.gamma, initial, out, rows.distribution
-        )
+        chain = Chain(self.column, source, coefficient, operator.gamma, initial, out, rows.distribution)
         stay = begin_warm(distribution, mass, chain)
         past = empty_past(distribution, DEPTH - 1)
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))

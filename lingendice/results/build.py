@@ -17,7 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator, visits
-from lingendice.results.allowance import ROUNDING, known_rewards, require_range_holds
+from lingendice.results.allowance import ROUNDING, known_rewards
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
@@ -283,10 +283,16 @@ def _check_reward_range(solution: Solution) -> None:
     if solution.reward_range is None:
         return
     logged = known_rewards(solution.operator)
-    if logged.size:
-        rounding = ROUNDING * float(np.abs(logged).max())  # in means of rewards that are all the same
-        least, most = float(logged.min()) + rounding, float(logged.max()) - rounding
-        require_range_holds(solution.reward_range, least, most)
+    if not logged.size:
+        return
+    low, high = solution.reward_range
+    least, most = float(logged.min()), float(logged.max())
+    rounding = ROUNDING * max(-least, most)  # in means of rewards that are all the same
+    if least + rounding < low or most - rounding > high:
+        raise ValueError(
+            f"reward_range [{low:g}, {high:g}] does not hold the logged rewards [{least:g}, {most:g}]; "
+            "widen it, or leave it out"
+        )
 
 
 def _refuse_leak(operator: EmpiricalOperator, mass: Floats) -> None:

@@ -26,6 +26,7 @@ from lingendice.data.hints import Hinted
 from lingendice.data.rows import read_only
 from lingendice.results.allowance import ROUNDING, half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
+from lingendice.results.plots import plot_comparison
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.results.tables import comparison_frame
@@ -103,10 +104,10 @@ class Comparison(Hinted):
         ]
         return ", ".join(ended)
 
-    @cached_property
-    def _influences(self) -> tuple[Floats, Floats, str]:
-        """Covariance of the values and of the behavior's, degrees of freedom of each, what they rest on."""
-        found, scores, note = self._every_score, self._rows, self._every_score[0].note
+    @property
+    def _note(self) -> str:
+        """What intervals rest on, and what they leave out."""
+        note = self._every_score[0].note
         unknown = [
             str(name) for name, part in zip(self.names, self._scores, strict=True) if part.rows is None
         ]
@@ -114,7 +115,12 @@ class Comparison(Hinted):
             note += f"; not identified, so without an interval: {', '.join(unknown)}"
         if self.unfinished:
             note += f"; ended short of their goals, which is not allowed for: {self.unfinished}"
-        return scores.T @ scores, np.array([part.degrees for part in found]), note
+        return note
+
+    @cached_property
+    def _covariance(self) -> Floats:
+        """Of the values, and of the behavior's."""
+        return self._rows.T @ self._rows
 
     @cached_property
     def _every_score(self) -> tuple[ValueScores, ...]:
@@ -148,7 +154,7 @@ class Comparison(Hinted):
     @property
     def covariance(self) -> Floats:
         """Covariance of the estimated values: all come from one log (read-only)."""
-        return read_only(self._influences[0][:-1, :-1])
+        return read_only(self._covariance[:-1, :-1])
 
     def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).
@@ -175,7 +181,7 @@ class Comparison(Hinted):
             standard_error=error,
             level=level,
             method="influence",
-            note=f"paired; {self._influences[2]}",
+            note=f"paired; {self._note}",
             bias_allowance=bias,
         )
 
@@ -213,7 +219,7 @@ class Comparison(Hinted):
         else:
             rng = np.random.default_rng(self.seed)
             noise = self._noise(covariance, rng)
-            degrees = self._influences[1][:-1][known]
+            degrees = np.array([part.degrees for part in self._scores])[known]
             few = np.isfinite(degrees)
             noise[:, few] /= np.sqrt(rng.chisquare(degrees[few], size=(DRAWS, int(few.sum()))) / degrees[few])
             drawn = self.values[known] + noise + bias * rng.uniform(-1.0, 1.0, size=noise.shape)
@@ -239,7 +245,7 @@ class Comparison(Hinted):
 
         A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
         """
-        behavior, covariance = self.behavior_value, self._influences[0]
+        behavior, covariance = self.behavior_value, self._covariance
         every_value = np.append(self.values, math.nan if behavior is None else behavior)
         every_bias = np.append(self.bias_allowance, 0.0)
         asked = [np.flatnonzero(row) for row in contrast]
@@ -275,7 +281,7 @@ class Comparison(Hinted):
             standard_error=error,
             level=float(level),
             method="influence",
-            note=f"simultaneous {over}; {self._influences[2]}",
+            note=f"simultaneous {over}; {self._note}",
             bias_allowance=bias,
         )
 
@@ -314,7 +320,7 @@ class Comparison(Hinted):
         noisy = error > 0
         if not noisy.any():
             return 0.0
-        covariance, rng = np.nan_to_num(self._influences[0]), np.random.default_rng(self.seed)
+        covariance, rng = np.nan_to_num(self._covariance), np.random.default_rng(self.seed)
         contrast, error = contrast[noisy], error[noisy]
         if len(contrast) <= len(covariance):
             draws = self._noise(contrast @ covariance @ contrast.T / np.outer(error, error), rng)
@@ -354,8 +360,6 @@ class Comparison(Hinted):
 
         Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
-        from lingendice.results.plots import plot_comparison
-
         return plot_comparison(self, level, ax)
 
     def table(self, level: float = 0.95) -> list[dict[str, Any]]:

@@ -14,11 +14,12 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions
 from lingendice.results.diagnostics import Check, diagnose_continuous
+from lingendice.results.plots import plot_continuous
 from lingendice.results.result import Result, Row
 from lingendice.results.solution import effective_size
 from lingendice.results.status import Status
 from lingendice.results.tables import continuous_frame
-from lingendice.results.targets import Interval, ValueScores, require_level, student
+from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
 
 NOTE = (
     "spread of the model's members, and the distance between both estimates or the noise of the doubly "
@@ -151,18 +152,19 @@ class ContinuousSolution(Result, Ratio):
         robust, value = evidence["DR"], evidence.value
         direct = evidence["FQE" if evidence.headline == "FQE" else "model"].value
         error, apart = float(robust.standard_error or 0.0), abs(robust.value - direct)
-        spread = np.array([math.hypot(float(evidence.members.std(ddof=1)), max(error, apart)), error])
-        _, half = student(np.zeros(2), spread, level, evidence.scores.size - 1.0)
+        quantile = student_quantile(level, evidence.scores.size - 1.0)
+        half = quantile * math.hypot(float(evidence.members.std(ddof=1)), max(error, apart))
+        allowance = half - quantile * error
         if math.isnan(apart) or math.isnan(error):  # nothing audits the value
-            half = np.array([math.inf, 0.0])
+            half = allowance = math.inf
         return Interval.around(
             value,
-            float(half[0]),
+            half,
             standard_error=error,
             level=level,
             method=method,
             note=NOTE,
-            bias_allowance=float(half[0] - half[1]),
+            bias_allowance=allowance,
         )
 
     def value_scores(self) -> ValueScores:
@@ -203,8 +205,6 @@ class ContinuousSolution(Result, Ratio):
         return {**super().to_dict(), "transitions": len(self.transitions)}
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
-        from lingendice.results.plots import plot_continuous
-
         return plot_continuous(self, kind, ax)
 
     @property

@@ -125,20 +125,13 @@ def _dangling(solution: Solution) -> Check:
 
 def _coverage(solution: Solution) -> Check:
     """Share of the target's actions, at the states of the distribution, that the log contains."""
-    operator = solution.operator
-    wanted = operator.target
+    operator, wanted, mass = solution.operator, solution.operator.target, solution.cell_distribution
     if wanted is None:
-        number = float(
-            solution.cell_distribution[operator.seen].sum() / max(solution.cell_distribution.sum(), 1e-300)
-        )
+        number = float(mass[operator.seen].sum() / max(mass.sum(), 1e-300))
         sentence = f"{number:.2%} of the distribution lies in states with outgoing transitions"
     else:
         seen = operator.seen.reshape(wanted.shape)
-        visited = (
-            solution.state_distribution * (seen.any(axis=1))
-            if solution.state_distribution is not None
-            else seen[:, 0]
-        )
+        visited = solution._single() * seen.any(axis=1)
         covered = np.einsum("sa,sa->s", wanted, seen.astype(float))
         number = float(visited @ covered / max(visited.sum(), 1e-300))
         sentence = f"{number:.2%} of the target's actions, at the states it visits, are in the log"

@@ -15,6 +15,7 @@ from the data distribution and from the estimated first-state distribution. The 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +28,6 @@ from lingendice.data.checks import Floats, require_choice, require_whole
 from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
-    Episodes,
     Sample,
     effective_degrees,
     first_state_scores,
@@ -35,20 +35,16 @@ from lingendice.data.episodes import (
     lone_start_rows,
 )
 from lingendice.data.rows import row_of_entry, row_sums
+from lingendice.model.compose import effective_policy
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import rounding_of, without_rounding
-from lingendice.results.targets import (
-    Interval,
-    ReplicateNoise,
-    Target,
-    ValueScores,
-    read_target,
-    require_level,
-)
+from lingendice.results.bootstrap import bootstrap
+from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
+from lingendice.solvers.adjoint import adjoint_of
+from lingendice.solvers.ridge import ByMisfit, RidgeSystem
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
-    from lingendice.solvers.ridge import ByMisfit
 
 COLUMNS_AT_ONCE = 64
 """Functions whose influence is held in memory at one time."""
@@ -82,14 +78,11 @@ def interval(
     if wanted.name == "value":
         refuse_partial_rewards(solution.operator)
     if wanted.name == "value" and not _is_identified(solution):
-        return Interval(*(math.nan,) * 4, float(level), method, UNIDENTIFIED)
+        return Interval(*(math.nan,) * 4, level, method, UNIDENTIFIED)
     if method == "bootstrap":
-        from lingendice.results.bootstrap import bootstrap_interval
-
         draws = require_whole("replicates", REPLICATES if replicates is None else replicates, at_least=20)
         begin = require_whole("seed", seed or 0)
-        noise = _noise_of_replicates(solution, wanted, draws)
-        return bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads, noise)
+        return _bootstrap_interval(solution, level, wanted, draws, kind or "t", begin, threads)
     if len(solution.state_distributions) > 1:
         raise ValueError(
             "the closed form holds for one recurrent class; several are mixed here by initial=: "
@@ -98,27 +91,56 @@ def interval(
     influence = solution.influence()
     estimate, error, degrees = standard_errors(influence, wanted)
     low, high = wanted.limits(solution, estimate, error, level, degrees)
-    return Interval(
-        wanted.shape(low),
-        wanted.shape(high),
-        wanted.shape(estimate),
-        wanted.shape(error),
-        float(level),
-        method,
-        influence.note,
-    )
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, method, influence.note)
 
 
-def _noise_of_replicates(solution: Solution, wanted: Target, replicates: int) -> ReplicateNoise:
-    influence = solution.influence()
-    has_ridge, degrees, stretch = solution.ridge > 0.0, influence.sample.degrees, None
-    if len(solution.state_distributions) == 1 and wanted.solves <= replicates:
+def _bootstrap_interval(
+    solution: Solution, level: float, wanted: Target, replicates: int, kind: str, seed: int,
+    threads: int | None,
+) -> Interval:  # fmt: skip
+    """Interval from replicates: see :meth:`lingendice.Solution.interval`.
+
+    ``kind``: "t" takes the standard deviation of the replicates and Student's quantile, "percentile" the
+    quantiles of the replicates, "basic" those reflected at the estimate.
+    """
+    require_choice("kind", kind, ("t", "percentile", "basic"))
+    estimate, influence = wanted.read(solution), solution.influence()
+    degrees, stretch = _stretch(influence, wanted, replicates)
+    drawn = bootstrap(solution, wanted.read, replicates, seed=seed, threads=threads)
+    if stretch is not None:
+        mean = drawn.mean(axis=0)
+        drawn = mean + stretch * (drawn - mean)
+    error = drawn.std(axis=0, ddof=1)
+    low, high = np.quantile(drawn, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
+    if kind == "basic":
+        low, high = 2.0 * estimate - high, 2.0 * estimate - low
+    elif kind == "t":
+        low, high = wanted.limits(solution, estimate, error, level, degrees)
+    if wanted.name == "stationary":
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    drawing = "replicates with replacement" if solution.ridge > 0.0 else "Bayesian replicates"
+    if stretch is None:
+        drawing += ", which understate the noise of cells seen a few times"
+    note = f"{replicates:,} {drawing}, {kind}; {influence.note}"
+    low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
+    return Interval(low, high, estimate, error, level, "bootstrap", note)
+
+
+def _stretch(influence: Influence, wanted: Target, replicates: int) -> tuple[float, Floats | None]:
+    """Degrees of freedom, and the standard error in closed form over what replicates show of it.
+
+    None where that would take more adjoint solves than there are replicates. With a ridge clusters are drawn
+    with replacement, which shows all of the noise.
+    """
+    has_ridge, degrees, stretch = influence.solution.ridge > 0.0, influence.sample.degrees, None
+    solves = 1 if wanted.entries is None else wanted.entries.size
+    if len(influence.solution.state_distributions) == 1 and solves <= replicates:
         _, owed, degrees = standard_errors(influence, wanted)
         if not has_ridge:
             _, shown, _ = standard_errors(influence.as_reweighed(), wanted)
             stretch = np.divide(owed, shown, out=np.ones_like(owed), where=shown > 0.0)
-    # With a ridge clusters are drawn with replacement, which shows all of the noise.
-    return ReplicateNoise(degrees, np.ones(1) if has_ridge else stretch, influence.note)
+    return degrees, np.ones(1) if has_ridge else stretch
 
 
 def _is_identified(solution: Solution) -> bool:
@@ -181,7 +203,9 @@ class Entries:
 
     def noise(self, share: Floats, after: Floats) -> Floats:
         """What comes after every entry less the mean of its cell, times the cell's share; by column."""
-        mean = _row_means(self.counts.indptr, self.counts.count, after, self.n)
+        counted = [row_sums(self.counts.indptr, self.counts.count * column) for column in after.T]
+        sums, n = np.stack(counted, axis=1), self.n[:, None]
+        mean = np.divide(sums, n, out=np.zeros_like(sums), where=n > 0)
         noise: Floats = share[self.cell][:, None] * (after - mean[self.cell])
         return noise
 
@@ -230,11 +254,8 @@ class Influence(Entries):
     @property
     def note(self) -> str:
         """What the variance rests on."""
-        nothing = np.zeros((self.operator.n_states, 1))
         lone = self.sample.cluster is not None and self.sample.first_state is None
-        if lone and self._begun(nothing, {}) is not None:
-            return self.sample.note + LONE_START
-        return self.sample.note
+        return self.sample.note + (LONE_START if lone and self.operator.initial_is_logged else "")
 
     def value(self) -> Piece:
         """Influence on the value: its own reward noise, and the division by what is identified."""
@@ -242,23 +263,18 @@ class Influence(Entries):
         values = solution.state_values[:, None]
         piece = self._piece(solution._filled_reward[:, None], values, self.operator.logged_reward)
         if solution.ridge > 0.0:
-            from lingendice.solvers.ridge import RidgeSystem
-
             system = RidgeSystem(self.operator, solution.ridge)
             piece = self._with_misfit(piece, [system.by_misfit(solution.tau, solution.ridge_adjoint)])
-        return piece.scaled(1.0 / solution._identified)
+        return replace(piece, scale=1.0 / solution._identified)
 
     def functions(self, columns: Floats) -> Piece:
         """Influence on sum mu f, for every column f over cells."""
         if self.solution.ridge > 0.0:
             return self._with_ridge(columns)
-        gathered = np.stack([self.operator.gather(column) for column in columns.T], axis=1)
-        return self._piece(columns, self.adjoint(gathered), None)
+        return self._piece(columns, self.adjoint(self.operator.gather(columns)), None)
 
     def _with_ridge(self, columns: Floats) -> Piece:
         """The same from the adjoint of the regularized system, whose solution is not quite stationary."""
-        from lingendice.solvers.ridge import RidgeSystem
-
         solution, operator = self.solution, self.operator
         system = RidgeSystem(operator, solution.ridge)
         free = solution.tau[system.seen] > 0
@@ -296,13 +312,10 @@ class Influence(Entries):
 
     def adjoint(self, columns: Floats) -> Floats:
         """V of every column over states."""
-        solved: Floats = self._solver(columns)
-        return solved
+        return self._solver(columns)
 
     @cached_property
-    def _solver(self) -> Any:
-        from lingendice.solvers.adjoint import adjoint_of
-
+    def _solver(self) -> Callable[[Floats], Floats]:
         solution = self.solution
         return adjoint_of(
             self.operator.chain, solution.gamma, solution._single(), solution.tol, solution.threads
@@ -327,14 +340,12 @@ class Influence(Entries):
         on = self.n - self.counts.terminal_count
         return np.divide(self.operator.rows.keep * self.n, on, out=np.zeros_like(self.n), where=on > 0)
 
-    def _terminals_absorb(self) -> bool:
-        return bool(self.operator.ended.any())
-
     def _value_of_ending(self, values: Floats) -> Floats:
         """Value after a terminal transition: nothing, or a fresh start."""
-        if not self.counts.has_terminals or self._terminals_absorb() or self.operator.initial is None:
+        operator = self.operator
+        if not self.counts.has_terminals or operator.ended.any() or operator.initial is None:
             return np.zeros(values.shape[1])
-        return self.operator.initial @ values
+        return operator.initial @ values
 
     def _fallen(self, values: Floats, mass: Floats | None = None) -> dict[str, Floats]:
         """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
@@ -370,12 +381,12 @@ class Influence(Entries):
         The effective policy of a state depends on that state's action counts alone, so that all
         states are differenced at once: two evaluations per action.
         """
-        operator = self.operator
+        operator, asked = self.operator, self.operator.choices
         shape = (operator.n_cells, values.shape[1])
-        if operator.policy is None or _follows_target(operator):
+        # No count moves the target itself, or what of it was logged.
+        follows = operator.ratio == "state_action" and asked.policy is not None and asked.unseen != "mean"
+        if operator.policy is None or follows:
             return np.zeros(shape)
-        from lingendice.model.compose import effective_policy
-
         n_states, n_actions = operator.policy.shape
         q = self._q(function, values)
         seen = self.n.reshape(n_states, n_actions)
@@ -384,15 +395,12 @@ class Influence(Entries):
         for a in range(n_actions):
             sides: list[Any] = []
             for step in (_STEP, -_STEP):
-                sides.append(effective_policy(self._counts_with(a, step), operator.choices)[0])
+                raised = np.where(np.arange(n_actions) == a, 1.0 + step, 1.0)
+                sums = CellSums.of(self.counts, (seen * raised).ravel(), None, None)
+                sides.append(effective_policy(sums, asked)[0])
             slope = (sides[0] - sides[1]) / (2.0 * _STEP * np.where(seen[:, a] > 0, seen[:, a], 1.0))[:, None]
             shift[:, a] = np.einsum("s,sb,sbk->sk", self.total * distribution, slope, q)
         return np.where(seen[:, :, None] > 0, shift, 0.0).reshape(shape)
-
-    def _counts_with(self, action: int, step: float) -> Counts:
-        """Sums over cells with those of one action raised by a relative step."""
-        taken = np.arange(self.n.size) % (self.counts.n_actions or 1) == action
-        return CellSums.of(self.counts, self.n * np.where(taken, 1.0 + step, 1.0), None, None)
 
     def _q(self, function: Floats, values: Floats) -> Floats:
         """Q over states, actions and functionals."""
@@ -420,12 +428,9 @@ class Piece:
     reward: Floats | None
     """Mean reward of each cell where the rewards are noisy, for the value alone."""
     scale: float = 1.0
+    """Of all influences."""
     rounding: Floats | float = 0.0
     """What noise of the functionals is no more than rounding, by column."""
-
-    def scaled(self, factor: float) -> Piece:
-        """All influences times a factor."""
-        return replace(self, scale=self.scale * factor)
 
     def scores(self) -> Floats:
         """Rows whose products add up to the covariance of the functionals, one column per functional."""
@@ -447,11 +452,14 @@ class Piece:
 
     def _rows_of_clusters(self, sample: Sample, cluster: NDArray[np.int64]) -> Floats:
         """What each cluster adds to each functional."""
+        from scipy.sparse import csr_array
+
         parent, episodes, n = self.parent, self.parent.counts.episodes, sample.n_clusters
         assert episodes is not None
         level = parent.factor[parent.cell][:, None] * self.noise + self.shift
         weight = np.ones(episodes.entry.size) if episodes.weight is None else episodes.weight
-        rows = _sum_by_cluster(sample, episodes, weight, level) / parent.total
+        counted = csr_array((weight, (cluster, episodes.entry)), shape=(n, level.shape[0]))
+        rows: Floats = counted @ level / parent.total
         if self.reward is not None and episodes.reward is not None:
             cell = parent.cell[episodes.entry]
             known = np.where(np.isfinite(self.reward), self.reward, 0.0)
@@ -533,29 +541,6 @@ def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Float
 
 def _columns(solution: Solution, entries: NDArray[np.int64]) -> Floats:
     """The functions on cells whose means are the given entries of the shown distribution."""
-    operator = solution.operator
-    per_entry = operator.n_cells // solution.stationary.size
-    columns = np.zeros((operator.n_cells, entries.size))
-    for column, entry in enumerate(entries):
-        columns[entry * per_entry : (entry + 1) * per_entry, column] = 1.0
-    return columns
-
-
-def _follows_target(operator: EmpiricalOperator) -> bool:
-    """Whether no count moves the effective policy: it is the target itself, or what of it was logged."""
-    choices = operator.choices
-    return operator.ratio == "state_action" and choices.policy is not None and choices.unseen != "mean"
-
-
-def _row_means(indptr: NDArray[np.int64], count: NDArray[Any], entries: Floats, n: Floats) -> Floats:
-    sums = np.stack([row_sums(indptr, count * column) for column in entries.T], axis=1)
-    return np.divide(sums, n[:, None], out=np.zeros_like(sums), where=n[:, None] > 0)
-
-
-def _sum_by_cluster(sample: Sample, episodes: Episodes, weight: Floats, level: Floats) -> Floats:
-    from scipy.sparse import csr_array
-
-    assert sample.cluster is not None
-    shape = (sample.n_clusters, level.shape[0])
-    summed: Floats = csr_array((weight, (sample.cluster, episodes.entry)), shape=shape) @ level
-    return summed
+    n_cells = solution.operator.n_cells
+    per_entry = n_cells // solution.stationary.size
+    return (np.arange(n_cells)[:, None] // per_entry == entries).astype(float)

@@ -83,10 +83,6 @@ class RowOrder(NamedTuple):
     unbroken: float
     """Share of rows that begin in the state where the row before ended; 1 without such rows."""
 
-    def head(self, rows: int) -> RowOrder:
-        """The first rows."""
-        return RowOrder(self.cell[:rows], self.previous[:rows], self.place[:rows], self.unbroken)
-
 
 def row_order(counts: Counts) -> RowOrder | None:
     """The order of the logged rows; None where it was not kept."""
@@ -141,7 +137,8 @@ def markov_test(counts: Counts, values: Floats, gamma: float, ending: float = 0.
     episodes = counts.episodes
     if order is None or episodes is None or order.unbroken < UNBROKEN:
         return None
-    order = order.head(MOST_ROWS)
+    cell, previous, place = (column[:MOST_ROWS] for column in (order.cell, order.previous, order.place))
+    order = order._replace(cell=cell, previous=previous, place=place)
     after = gamma * np.append(values, ending)[counts.indices[episodes.entry[order.place]]]
     rewards = np.zeros(after.size) if episodes.reward is None else episodes.reward[order.place]
     history = _History.of(order, episodes.episode[order.place], counts.n_actions or 1)
@@ -206,13 +203,13 @@ def _memories(seen: _Outcomes, history: _History) -> Iterator[tuple[str, float]]
     if seen.use.size < LEAST_TRANSITIONS:
         return
     row = np.arange(history.cell.size)
-    visits = seen.visits_in_episode(history.episode)
+    earlier, last = seen.earlier_here(history.episode)
     yield "the previous cell", seen.group_z(history.previous)
     yield "the cell before that", seen.group_z(history.before)
     yield "how long the state has lasted", seen.group_z(np.minimum(row - history.entered, LONGEST_STAY))
     yield "the step of the episode", seen.group_z(np.minimum(row - history.first, LATEST_STEP))
-    yield "the last outcome of the cell", seen.group_z(seen.last_here(visits))
-    yield "earlier visits to the cell", seen.slope_z(seen.earlier_here(visits))
+    yield "the last outcome of the cell", seen.group_z(last)
+    yield "earlier visits to the cell", seen.slope_z(earlier)
     for steps in ACTION_MEMORIES:
         yield f"the actions of the last {steps} steps or so", seen.action_score_z(history, steps)
     for steps in OUTCOME_MEMORIES:
@@ -272,8 +269,6 @@ class _Outcomes(NamedTuple):
 
     def group_z(self, group: NDArray[np.int64]) -> float:
         """Whether groups (whole numbers from -1) differ within cells, as a normal deviate."""
-        if self.use.size < LEAST_TRANSITIONS:
-            return 0.0
         width, size = int(group.max()) + 2, self.visits.size
         key = self.cell * width + group[self.use] + 1
         key, members, sums = _group_sums(key, self.y[self.use], size * width)
@@ -289,22 +284,19 @@ class _Outcomes(NamedTuple):
             return 0.0
         return _normal_deviate(found / expected, 2.0 * expected**2 / variance)
 
-    def visits_in_episode(self, episode: NDArray[np.int64]) -> _Visits:
-        """The outcomes that are used, sorted by episode and cell, in the order of time within both."""
+    def earlier_here(self, episode: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+        """Of the episode's earlier outcomes of the same cell: their sum, and whether the last is above the
+        cell's mean, -1 on a first visit."""
         key = episode[self.use].astype(np.int64) * self.visits.size + self.cell
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        begins = np.ones(key.size, dtype=bool)
-        np.not_equal(key[1:], key[:-1], out=begins[1:])
-        return _Visits(order, np.maximum.accumulate(np.where(begins, np.arange(key.size), 0)))
-
-    def earlier_here(self, visits: _Visits) -> Floats:
-        """Sums of earlier outcomes of the same cell in the same episode."""
-        y = self.y[self.use][visits.order]
+        order = np.argsort(key, kind="stable")  # by episode and cell, in the order of time within both
+        key, y, place = key[order], self.y[self.use][order], np.arange(order.size)
+        begins = np.append(True, key[1:] != key[:-1])
         before = np.cumsum(y) - y
-        sums = np.zeros(self.y.size)
-        sums[self.use[visits.order]] = before - before[visits.first]
-        return sums
+        last = np.append(0.0, y[:-1]) > 0.0
+        sums, group = np.zeros(self.y.size), np.full(self.y.size, -1, dtype=np.int64)
+        sums[self.use[order]] = before - before[np.maximum.accumulate(np.where(begins, place, 0))]
+        group[self.use[order]] = np.where(begins, -1, last)
+        return sums, group
 
     def slope_z(self, memory: Floats) -> float:
         """Whether outcomes rise with a memory, with one slope for all cells."""
@@ -347,20 +339,6 @@ class _Outcomes(NamedTuple):
             least = min(_quadratic_form(sums[taken], matrix[taken]) for matrix in (products, spreads))
             score, degrees = score + least[0], degrees + least[1]
         return _normal_deviate(score / degrees, degrees) if degrees else 0.0
-
-    def last_here(self, visits: _Visits) -> NDArray[np.int64]:
-        """Groups: whether the episode's last outcome of the cell was above its mean; -1 on a first visit."""
-        y = self.y[self.use][visits.order]
-        last = np.append(0.0, y[:-1]) > 0.0
-        group = np.full(self.y.size, -1, dtype=np.int64)
-        group[self.use[visits.order]] = np.where(visits.first == np.arange(y.size), -1, last)
-        return group
-
-
-class _Visits(NamedTuple):
-    order: NDArray[np.int64]
-    first: NDArray[np.int64]
-    """Place of the first visit of the same episode to the same cell."""
 
 
 def _quadratic_form(sums: Floats, matrix: Floats) -> tuple[float, int]:

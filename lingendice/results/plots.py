@@ -110,17 +110,16 @@ def panels(drawers: Sequence[Callable[[Any], None]], ax: Any = None, height: flo
 
 
 def draw_kind(
-    drawers: dict[str, Callable[[Any], None]], on_request: dict[str, Callable[[Any], None]],
-    kind: str | None, kinds: Sequence[str], why: str, ax: Any,
+    drawers: dict[str, Callable[[Any], None]], kind: str | None, kinds: Sequence[str], why: str, ax: Any,
+    on_request: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Draw the panel named ``kind``, or all ``drawers``; ``why`` says what may keep one from being there."""
+    """Draw the panel named ``kind``, or all but those ``on_request``; ``why`` says what may keep one away."""
     if kind is None:
-        return panels(list(drawers.values()), ax)
+        return panels([drawer for name, drawer in drawers.items() if name not in on_request], ax)
     require_choice("kind", kind, tuple(kinds))
-    every = drawers | on_request
-    if kind not in every:
-        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, every))}")
-    return panels([every[kind]], ax)
+    if kind not in drawers:
+        raise ValueError(f"there is no {kind!r} to draw: {why}; choose from {', '.join(map(repr, drawers))}")
+    return panels([drawers[kind]], ax)
 
 
 def legend(ax: Any, **where: Any) -> None:
@@ -141,14 +140,14 @@ def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -
             drawers["value"] = partial(_value, solution)
         drawers["ratio"] = partial(_ratio, solution)
         drawers["cells"] = partial(_cells, solution)
-    history: dict[str, Callable[[Any], None]] = {}
     if len(solution.history) > 1:
-        history["history"] = partial(_history, solution)
+        drawers["history"] = partial(_history, solution)
     why = (
         f"status {solution.status.value!r}, method {solution.method!r} (a direct method keeps no history, "
         "data without rewards have no value)"
     )
-    return draw_kind(drawers, history, kind, ("value", "ratio", "cells", "history", "distributions"), why, ax)
+    kinds = ("value", "ratio", "cells", "history", "distributions")
+    return draw_kind(drawers, kind, kinds, why, ax, on_request=("history",))
 
 
 def _value(solution: Solution, ax: Any) -> None:
@@ -281,13 +280,13 @@ def plot_continuous(solution: ContinuousSolution, kind: str | None = None, ax: A
         "ratio": partial(_row_ratios, solution),
         "weight": partial(_weight, solution),
     }
-    history: dict[str, Callable[[Any], None]] = {}
     if any(len(member) > 1 for member in solution.history):
         if solution.value is not None:
-            history["value"] = partial(_training_value, solution)
-        history["residual"] = partial(_training_residual, solution)
+            drawers["value"] = partial(_training_value, solution)
+        drawers["residual"] = partial(_training_residual, solution)
     why = f"method {solution.method!r} kept no history, or the data have no rewards"
-    return draw_kind(drawers, history, kind, ("ratio", "weight", "value", "residual"), why, ax)
+    kinds = ("ratio", "weight", "value", "residual")
+    return draw_kind(drawers, kind, kinds, why, ax, on_request=("value", "residual"))
 
 
 def _row_ratios(solution: ContinuousSolution, ax: Any) -> None:
@@ -345,7 +344,7 @@ def plot_audit(audit: Audit, kind: str | None = None, ax: Any = None) -> Any:
         "states": partial(_states, audit),
         "leak": partial(_leaks, audit),
     }
-    return draw_kind(drawers, {}, kind, tuple(drawers), "", ax)
+    return draw_kind(drawers, kind, tuple(drawers), "", ax)
 
 
 def _states(audit: Audit, ax: Any) -> None:

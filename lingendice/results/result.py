@@ -73,9 +73,9 @@ class Result(Hinted, Shown):
         raise NotImplementedError
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
-        raise ValueError(f"{self.method} gives no interval: the noise of the data is not measured")
+        raise NotImplementedError
 
-    def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
+    def _episode_interval(self, level: float, of: str, method: str, **options: Any) -> Interval:
         if of == "length" or self.gamma == 1.0:
             raise ValueError(f"{self.method} gives the return for gamma < 1, and no length")
         return self._interval(level, "value", method, **options).scaled(1.0 / (1.0 - self.gamma))
@@ -142,8 +142,8 @@ class Result(Hinted, Shown):
             ``"influence"``: closed form, one adjoint solve (for the distribution one per entry, up to 2,000
             states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
         **options
-            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"),
-            ``seed`` and ``threads``. The numbers do not depend on ``threads``.
+            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"; of
+            the default with a policy "t" alone), ``seed`` and ``threads``, on which no number depends.
 
         Notes
         -----
@@ -154,13 +154,11 @@ class Result(Hinted, Shown):
         ``leak`` and ``value_bounds``.
         """
         level = level if confidence_level is None else confidence_level
-        if isinstance(of, str) and of in ("return", "length"):
-            found = self._episode_interval(level, of, method, options)
-        else:
-            found = self._interval(level, of, method, **options)
-            if self.status.ended_short:
-                short = f"the solve ended short of its goal ({self.status.value}), which is not allowed for"
-                found = replace(found, note=f"{found.note}; {short}")
+        of_episode = isinstance(of, str) and of in ("return", "length")
+        found = (self._episode_interval if of_episode else self._interval)(level, of, method, **options)
+        if self.status.ended_short:
+            short = f"the solve ended short of its goal ({self.status.value}), which is not allowed for"
+            found = replace(found, note=f"{found.note}; {short}")
         return self._remember(_INTERVAL + of, found) if isinstance(of, str) else found
 
     @property

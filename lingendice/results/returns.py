@@ -41,23 +41,20 @@ def end_share(counts: Counts) -> Floats:
     return np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
 
 
-def with_rewards(counts: Counts, reward: Floats | None, of: str, end_cost: float) -> Counts:
-    """The counts with rewards r - ``end_cost`` at ends; for a length r = 1, else ``reward`` or the log's."""
+def with_rewards(counts: Counts, reward: Floats | None, end_cost: float) -> Counts:
+    """The counts with rewards r - ``end_cost`` at ends; r is ``reward`` by cell, or None for the log's."""
     ended = (counts.indices == counts.n_states).astype(float)
     episodes, m2, known = counts.episodes, np.zeros(counts.count.size), counts.count
     logged = None if episodes is None else episodes.reward
-    if of == "length":
-        mean: Floats = np.ones(counts.count.size)
-    elif reward is not None:
+    if reward is not None:
         mean = reward[row_of_entry(counts.indptr)]
+        logged = None if episodes is None else mean[episodes.entry]
     else:
         assert counts.reward_mean is not None
         assert counts.reward_m2 is not None
         assert counts.reward_count is not None
         mean, m2, known = counts.reward_mean, counts.reward_m2, counts.reward_count
     if episodes is not None:
-        if of == "length" or reward is not None:
-            logged = mean[episodes.entry]
         assert logged is not None
         episodes = episodes._replace(reward=logged - end_cost * ended[episodes.entry])
     return replace(
@@ -75,13 +72,12 @@ def episode_interval(
         raise ValueError(_why_none(solution, of))
     ratio = solution.is_ratio
     if (of == "return" and not ratio) or math.isnan(estimate):
-        return solution.interval(level, "value", method, **options).scaled(steps)
-    cost = estimate if ratio else 0.0
-    given = None if solution.operator.choices.reward is None else solution.operator.reward
-    changed = solution.with_counts(
-        with_rewards(solution.operator.counts, given, of, cost), _shifted(solution, of, cost)
-    )
-    found = changed.interval(level, "value", method, **options)
+        return solution._interval(level, "value", method, **options).scaled(steps)
+    cost, operator = estimate if ratio else 0.0, solution.operator
+    given = operator.reward if operator.logged_reward is None else None
+    reward = np.ones(operator.n_cells) if of == "length" else given
+    changed = solution.with_counts(with_rewards(operator.counts, reward, cost), _shifted(solution, of, cost))
+    found = changed._interval(level, "value", method, **options)
     # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
     off = abs(found.estimate - (0.0 if ratio else estimate / steps))
     return replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from lingendice.data.checks import Floats, numeric_array
 from lingendice.data.display import strict_json
 from lingendice.data.interrupts import check, interruptible
 from lingendice.results.interval import UNIDENTIFIED
+from lingendice.results.plots import plot_ridge_path
 from lingendice.results.solution import Solution
-from lingendice.results.variants import LinearSolution
+from lingendice.results.variants import LinearSolution, PolicySolution, Uncertified
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 
@@ -35,13 +36,12 @@ class RidgePath:
     chosen: float
     """The ridge of the solution; 0 where it solved the exact equation."""
     chosen_value: float
+    """Of the solution: the default with a policy extrapolates it to no ridge, to where the path begins."""
     logged_average: float
-    """Average reward of the data: where the path ends for a large ridge."""
+    """Average reward of the data: where the path of an exact or a ridge solution ends for a large ridge."""
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the value with its standard error against the ridge, and the chosen point; a Figure."""
-        from lingendice.results.plots import plot_ridge_path
-
         return plot_ridge_path(self, ax)
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,8 +79,10 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
     >>> lg.ridge_path(solution, [1e-6, 1e-3]).values.size
     3
     """
-    if isinstance(solution, LinearSolution):
-        raise ValueError("the ridge path is that of the tabular ridge problem, not of GenDICE's saddle point")
+    if not isinstance(solution, Solution) or isinstance(solution, (LinearSolution, Uncertified)):
+        saddle = isinstance(solution, LinearSolution)
+        what = "GenDICE's saddle point" if saddle else f"a {type(solution).__name__}"
+        raise ValueError(f"the ridge path is that of the tabular ridge problem, not of {what}")
     if solution.value is None:
         raise ValueError("the ridge path is one of values, and the solution has none; pass reward= to solve")
     if math.isnan(solution.value):
@@ -90,7 +92,10 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
         raise ValueError("ridges must be positive finite numbers; ridge=0 is the exact equation of solve")
     grid = np.unique(np.append(asked, solution.ridge) if solution.ridge > 0.0 else asked)
     operator = solution.operator
+    _ = operator.counts.indptr  # rows on a cluster say that they are not here
     controls = Controls(tol=ACCURATE, threads=solution.threads)
+    # What the default extrapolates to no ridge is no part of the value at any ridge.
+    uncorrected = replace(solution, correction=0.0) if isinstance(solution, PolicySolution) else solution
     found: list[tuple[float, float, float]] = []
     start = None
     with interruptible() as work:
@@ -101,7 +106,7 @@ def ridge_path(solution: Solution, ridges: ArrayLike | None = None) -> RidgePath
             check()
             start = fit.y
             states, cells = operator.over_states_and_cells(fit.row_distribution)
-            fitted = solution.moved_to(states, ridge=ridge, cell_ridge_distribution=cells)
+            fitted = uncorrected.moved_to(states, ridge=ridge, cell_ridge_distribution=cells)
             plain = fitted.as_plain(tol=ACCURATE)
             # The misfit is that of the fit, whose mass is scaled to 1 in the distribution.
             mass = 1.0 if system.loses_mass else float(system.completed(fit.y).sum())

@@ -23,6 +23,7 @@ from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, interval
+from lingendice.results.plots import plot_solution
 from lingendice.results.result import Result, Row
 from lingendice.results.returns import average_scores, end_share, episode_interval
 from lingendice.results.status import Status
@@ -472,7 +473,7 @@ class Solution(Result):
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         return interval(self, level, of, method, **options)
 
-    def _episode_interval(self, level: float, of: str, method: str, options: dict[str, Any]) -> Interval:
+    def _episode_interval(self, level: float, of: str, method: str, **options: Any) -> Interval:
         return episode_interval(self, level, of, method, options)
 
     def _checks(self) -> tuple[Check, ...]:
@@ -527,8 +528,6 @@ class Solution(Result):
         return solution_frame(self, library)
 
     def _drawn(self, kind: str | None, ax: Any) -> Any:
-        from lingendice.results.plots import plot_solution
-
         return plot_solution(self, kind, ax)
 
     @property

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lingendice.solvers.control import Stop
+
+if TYPE_CHECKING:
+    from lingendice.continuous.outcome import RatioOutcome
+    from lingendice.solvers.control import Outcome
 
 AnySolution = TypeVar("AnySolution", bound=Any)
 
@@ -107,19 +111,9 @@ _STOPPED = {
 }
 
 
-class Ended(Protocol):
-    """What every outcome says of its end."""
-
-    @property
-    def converged(self) -> bool:
-        """Whether the goal was met."""
-
-    @property
-    def stopped(self) -> Stop | None:
-        """Why it was not, where that is known."""
-
-
-def status_of(outcome: Ended, error: float | None, tol: float, several: bool = False) -> Status:
+def status_of(
+    outcome: Outcome | RatioOutcome, error: float | None, tol: float, several: bool = False
+) -> Status:
     """The status of an outcome that states ``error``; the only mapping from outcomes to statuses."""
     if outcome.stopped is not None:
         return _STOPPED[outcome.stopped]

@@ -33,8 +33,10 @@ def make_frame(columns: dict[str, Any], library: str | None = None) -> Any:
         ready += [name for name in LIBRARIES if find_spec(name) is not None]
         library = ready[0] if ready else "pandas"
     own = {name: np.array(part) if isinstance(part, np.ndarray) else part for name, part in columns.items()}
+    # Labels of several types are one column of text in polars, which refuses them otherwise.
+    options = {"strict": False} if library == "polars" else {}
     try:
-        return import_module(library).DataFrame(own)
+        return import_module(library).DataFrame(own, **options)
     except ImportError as error:
         raise ImportError(
             f"to_frame needs {library}: pip install {library}, or pip install 'lingendice[io]' for pandas"

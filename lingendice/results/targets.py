@@ -85,7 +85,7 @@ class Interval(Hinted):
 
     def __str__(self) -> str:
         if np.ndim(self.estimate):
-            widest = float(np.nanmax(self.high - self.low))
+            widest = float(np.nanmax(self.high - self.low, initial=0.0))
             what = f"{np.size(self.estimate):,} intervals at {self.level:.0%} ({self.method})"
             return f"{what}, widest {widest:.3g}"
         return (
@@ -116,15 +116,6 @@ class ValueScores(NamedTuple):
         return 0.0 if self.rows is None else float(np.sqrt((self.rows**2).sum()))
 
 
-class ReplicateNoise(NamedTuple):
-    """What the closed form says of the noise that replicates show."""
-
-    degrees: float
-    stretch: Floats | None
-    """The standard error over what replicates show of it; None where it would cost more solves than they."""
-    note: str
-
-
 class Target(NamedTuple):
     """A functional of the distribution: the value, entries of the distribution, or the mean of a function on
     cells."""
@@ -132,11 +123,6 @@ class Target(NamedTuple):
     name: str
     entries: NDArray[np.int64] | None
     function: Floats | None
-
-    @property
-    def solves(self) -> int:
-        """Adjoint solves of the closed form."""
-        return 1 if self.entries is None else self.entries.size
 
     def shape(self, numbers: Floats) -> Any:
         """A number for one functional, an array for the entries of the distribution."""
@@ -152,13 +138,18 @@ class Target(NamedTuple):
         stretches of the log that the chain takes to forget where it was: steps of a slow chain are not
         independent, and a state may be visited many times or not at all.
         """
+        quantile = student_quantile(level, degrees)
         if self.name != "stationary":
-            return student(estimate, error, level, degrees)
+            return estimate - error * quantile, estimate + error * quantile
         seen = estimate > 0
         mass = np.where(seen, estimate, 1.0)
         # Beyond e^700 the upper end is 1 all the same.
-        spread = np.minimum(student(np.zeros(mass.size), error / mass, level, degrees)[1], 700.0)
-        never = 0.0 if seen.all() else -math.log1p(-level) / independent_visits(solution)
+        spread = np.minimum(error / mass * quantile, 700.0)
+        never = 0.0
+        if not seen.all():
+            discounted = math.inf if solution.gamma == 1.0 else 1.0 / (1.0 - solution.gamma)
+            forgotten = max(min(mixing_time(solution), discounted), 1.0)
+            never = -math.log1p(-level) * forgotten / float(solution.operator.counts.total)
         low = np.where(seen, mass * np.exp(-spread), 0.0)
         return low, np.minimum(np.where(seen, mass * np.exp(spread), never), 1.0)
 
@@ -196,10 +187,11 @@ def read_target(solution: Solution, of: Any, entries: Any) -> Target:
     operator = solution.operator
     function = numeric_array("of", read_rewards("of", of, operator.counts)).astype(float)
     require_finite("of", function)
-    if function.size == operator.n_cells:
+    n_actions = operator.n_cells // operator.n_states
+    if function.shape in ((operator.n_cells,), (operator.n_states, n_actions)):
         return Target("function", None, function.reshape(-1))
     if function.shape == (operator.n_states,):
-        return Target("function", None, np.repeat(function, operator.n_cells // operator.n_states))
+        return Target("function", None, np.repeat(function, n_actions))
     raise ValueError(
         f"of has shape {function.shape}; give one number per state ({operator.n_states},) or one per cell "
         f"({operator.n_cells},), or one of the words 'value', 'return', 'length' and 'stationary'"
@@ -214,17 +206,9 @@ def require_level(level: Any) -> float:
     return float(level)
 
 
-def student(estimate: Floats, error: Floats, level: float, degrees: float) -> tuple[Floats, Floats]:
+def student_quantile(level: float, degrees: float) -> float:
+    """Standard errors from the estimate to each end; infinite degrees of freedom are a Gaussian's."""
     from scipy.special import ndtri, stdtrit
 
     tail = 0.5 + level / 2.0
-    width = error * float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
-    return estimate - width, estimate + width
-
-
-def independent_visits(solution: Solution) -> float:
-    """Length of the log over the time in which the chain forgets where it was."""
-    forgotten = mixing_time(solution)
-    if solution.gamma < 1.0:
-        forgotten = min(forgotten, 1.0 / (1.0 - solution.gamma))
-    return float(solution.operator.counts.total) / max(forgotten, 1.0)
+    return float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))

@@ -15,7 +15,8 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.results.allowance import RULE_OF_THREE, AllowedInterval, allowed_interval
+from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.allowance import RULE_OF_THREE, allowed_interval, known_rewards
 from lingendice.results.diagnostics import Check, check_of_partial_rewards, make_check
 from lingendice.results.markov_test import UNBROKEN, markov_test, row_order
 from lingendice.solvers.shrinkage import Shrinkage
@@ -42,36 +43,28 @@ RARE, NOTED_RARE = 10.0, 0.02
 class Grounds(NamedTuple):
     """What an estimate rests on: all that the checks look at."""
 
-    counts: Counts
-    cell_distribution: Floats
+    operator: EmpiricalOperator
     """Of the effective policy."""
+    cell_distribution: Floats
     filled_mass: Floats
     """Target mass, states by actions, that is valued by transitions of other actions."""
     leak: float
     effective_sample: float
-    reward: Floats
-    """Of cells; nan where unknown."""
-    reward_bounds: tuple[float, float]
-    """Of single rewards where they are kept, else of their means by (cell, next state)."""
-    rewards_logged: bool
-    """Whether rewards are the log's own, not given in their place."""
     behavior: Floats | None
     values: Floats
     """After a transition, over states."""
     ending: float
     """After a terminal transition."""
-    gamma: float
+
+    @property
+    def counts(self) -> Counts:
+        """The data."""
+        return self.operator.counts
 
     @property
     def identified(self) -> float:
         """Mass in states with outgoing transitions."""
         return max(float(self.cell_distribution.sum()) - self.leak, 1e-300)
-
-    @property
-    def rewards_spread(self) -> bool:
-        """Whether single rewards differ from their means by (cell, next state)."""
-        squares = self.counts.reward_m2
-        return self.rewards_logged and squares is not None and bool(squares.any())
 
     @property
     def cell_count(self) -> Floats:
@@ -81,15 +74,18 @@ class Grounds(NamedTuple):
 
 def trust_checks(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[Check, ...]:
     """All checks of an estimate and its interval. O(N log N) for the Markov test, O(nnz) for the rest."""
-    interval = allowed_interval(found, reward_range=reward_range)
-    assert found.operator.reward is not None
+    allowed = allowed_interval(found, reward_range=reward_range)
     grounds = Grounds(
-        found.counts, found.operator.spread(found.state_distribution), found.filled_mass, found.leak,
-        interval.allowance.effective_sample, found.operator.reward, found.reward_bounds,
-        found.operator.logged_reward is not None, found.behavior, found.values, found.outcome.ending,
-        found.gamma,
-    )  # fmt: skip
-    ridge = (_ridge(found, interval),) if found.ridge > 0.0 else ()
+        operator=found.operator,
+        cell_distribution=found.operator.spread(found.state_distribution),
+        filled_mass=found.filled_mass,
+        leak=found.leak,
+        effective_sample=allowed.allowance.effective_sample,
+        behavior=found.behavior,
+        values=found.values,
+        ending=found.outcome.ending,
+    )
+    ridge = (_ridge(found, allowed.half_width),) if found.ridge > 0.0 else ()
     return (*data_checks(grounds), *ridge, *order_checks(grounds))
 
 
@@ -101,14 +97,14 @@ def data_checks(grounds: Grounds) -> tuple[Check, ...]:
 
 def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[str, ...]:
     """What the interval allows for, or no log can show, and a reader should know."""
-    interval = allowed_interval(found, reward_range=reward_range)
+    interval, allowance, half_width = allowed_interval(found, reward_range=reward_range)
     mass = max(found.mass - found.leak, 1e-300)
-    unlogged, filled = interval.allowance.unlogged_mass / mass, float(found.filled_mass.sum()) / mass
+    unlogged, filled = allowance.unlogged_mass / mass, float(found.filled_mass.sum()) / mass
     notes = []
-    if unlogged > NOTED_MASS and interval.allowance.fill > interval.standard_error:
+    if unlogged > NOTED_MASS and allowance.fill > interval.standard_error:
         notes.append(
             f"{unlogged:.1%} of the target's actions, where it goes, were never logged: the interval allows "
-            f"{interval.allowance.fill:.3g} for them (standard error {interval.standard_error:.3g})"
+            f"{allowance.fill:.3g} for them (standard error {interval.standard_error:.3g})"
         )
     if filled > NOTED_PRIOR:
         notes.append(f"{filled:.0%} of the target's actions are valued by transitions of other actions")
@@ -120,12 +116,12 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
             f"{share:.1%} of the target's time is spent in states {RARE:.0f} times as rare in the log, which "
             "hardly shows where the target goes from there"
         )
-    sample = interval.allowance.effective_sample / RULE_OF_THREE
-    if reward_range is None and math.isfinite(interval.half_width * sample):
+    sample = allowance.effective_sample / RULE_OF_THREE
+    if reward_range is None and math.isfinite(half_width * sample):
         notes.append(
             f"a log of this size cannot exclude what happens once in {sample:,.0f} steps of the target: if "
-            f"that could cost more than {interval.half_width * sample / mass:.3g}, the interval is too "
-            "short; reward_range= makes it allow for rewards never logged"
+            f"that could cost more than {half_width * sample / mass:.3g}, the interval is too short; "
+            "reward_range= makes it allow for rewards never logged"
         )
     return tuple(notes)
 
@@ -168,14 +164,20 @@ def _never_logged(grounds: Grounds) -> Check:
 
 def _rewards(grounds: Grounds) -> Check:
     """Share of the target's mass whose reward was logged; 0 where all logged rewards are the same."""
-    partly = grounds.counts.partly_rewarded if grounds.rewards_logged else None
-    if partly is not None:
-        return check_of_partial_rewards(partly, grounds.cell_distribution)
-    known = np.isfinite(grounds.reward) & (grounds.counts.cell_count > 0)
+    counts, operator, squares = grounds.counts, grounds.operator, None
+    assert operator.reward is not None
+    if operator.logged_reward is not None:
+        if counts.partly_rewarded is not None:
+            return check_of_partial_rewards(counts.partly_rewarded, grounds.cell_distribution)
+        squares = counts.reward_m2
+    known = np.isfinite(operator.reward) & operator.seen
     share = float(grounds.cell_distribution[known].sum()) / grounds.identified
-    low, high = grounds.reward_bounds
+    rewards = known_rewards(operator)
+    low, high = float(rewards.min()), float(rewards.max())
     sentence = f"rewards are known for {share:.1%} of the target's mass"
-    if high - low <= 1e-12 * max(abs(low), abs(high)) and not grounds.rewards_spread:
+    # Single rewards may differ from their means by (cell, next state).
+    spread = squares is not None and bool(squares.any())
+    if high - low <= 1e-12 * max(abs(low), abs(high)) and not spread:
         share, sentence = (
             0.0,
             f"every logged reward is {low:.4g}: the log does not show what other rewards there are",
@@ -184,9 +186,8 @@ def _rewards(grounds: Grounds) -> Check:
     return make_check("rewards", share, 0.99, True, sentence, remedy)
 
 
-def _ridge(found: Shrinkage, interval: AllowedInterval) -> Check:
-    half = interval.half_width
-    share = found.ridge_error / half if half > 0.0 else float(found.ridge_error > 0.0)
+def _ridge(found: Shrinkage, half_width: float) -> Check:
+    share = found.ridge_error / half_width if half_width > 0.0 else float(found.ridge_error > 0.0)
     sentence = (
         f"extrapolating the ridge to 0 may be off by {found.ridge_error:.3g}, {share:.0%} of the half-width"
     )
@@ -203,10 +204,10 @@ def order_checks(grounds: Grounds) -> list[Check]:
     remedy = "sort the rows by time within every episode, and begin a new episode where rows are missing"
     checks = [make_check("order of rows", order.unbroken, UNBROKEN, True, sentence, remedy)]
     counts = grounds.counts
-    if not grounds.rewards_logged and counts.episodes is not None:
+    if grounds.operator.logged_reward is None and counts.episodes is not None:
         # What is given is the same for all outcomes of a cell.
         counts = replace(counts, episodes=counts.episodes._replace(reward=None))
-    test = markov_test(counts, grounds.values, grounds.gamma, grounds.ending)
+    test = markov_test(counts, grounds.values, grounds.operator.gamma, grounds.ending)
     if test is not None:
         memory = max(test.memories, key=lambda name: test.memories[name], default="none")
         sentence = (

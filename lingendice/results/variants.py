@@ -34,7 +34,6 @@ from lingendice.results.allowance import (
     allowed_interval,
     fill_allowance,
     half_width,
-    known_rewards,
     never_seen,
     rounding_of,
     value_scores,
@@ -43,7 +42,7 @@ from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row, Shown
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval, ValueScores, student
+from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink
@@ -128,8 +127,15 @@ class Estimate(Shown):
         error = self.standard_error
         if error is None:
             raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
-        low, high = student(np.array([self.value]), np.array([error]), level, self.degrees)
-        return Interval(float(low[0]), float(high[0]), self.value, error, level, self.method, self.note)
+        level = require_level(level)
+        return Interval.around(
+            self.value,
+            error * student_quantile(level, self.degrees),
+            standard_error=error,
+            level=level,
+            method=self.method,
+            note=self.note,
+        )
 
     def __repr__(self) -> str:
         return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
@@ -282,14 +288,13 @@ class HorizonSolution(Uncertified):
                 'method="influence"; leave the other options out'
             )
         found = super()._interval(level, of, method)
-        allowance, degrees = self._bias_allowance, self.value_scores().degrees
-        half = half_width(found.standard_error, allowance, level, degrees)
-        note, filled = found.note, self._filled_mass
+        allowance, note, filled = self._bias_allowance, found.note, self._filled_mass
         if filled > 0.0:
             note += f"; {filled:.1%} of the target's actions were never logged"
             note += (
                 ": allowed for as bias" if allowance > 0.0 else ", and no outcomes differ to measure that by"
             )
+        half = half_width(found.standard_error, allowance, level, self.value_scores().degrees)
         if not allowance > 0.0 or math.isnan(half):
             return replace(found, note=note)
         low, high = found.estimate - half, found.estimate + half
@@ -366,23 +371,18 @@ class HorizonSolution(Uncertified):
 
     def _checks(self) -> tuple[Check, ...]:
         """Those of the default with a policy; without one, how fast the chain forgets does not matter."""
-        filled, reward = self._filled_cells, self.operator.reward
-        if filled is None or reward is None or self.value is None or math.isnan(self.value):
+        filled = self._filled_cells
+        if filled is None or self.value is None or math.isnan(self.value):
             return tuple(check for check in super()._checks() if check.name != "mixing")
-        counts, known = self.operator.counts, known_rewards(self.operator)
         grounds = Grounds(
-            counts=counts,
+            operator=self.operator,
             cell_distribution=self.cell_distribution,
             filled_mass=filled,
             leak=self.leak,
             effective_sample=self._effective_sample,
-            reward=reward,
-            reward_bounds=(float(known.min()), float(known.max())),
-            rewards_logged=self.operator.logged_reward is not None,
             behavior=None,
             values=self.values_by_step[1],
             ending=0.0,
-            gamma=self.gamma,
         )
         return (*data_checks(grounds), *order_checks(grounds))
 
@@ -536,22 +536,17 @@ class PolicySolution(Solution):
         if not (isinstance(of, str) and of == "value") or self.value is None or math.isnan(self.value):
             return super()._interval(level, of, method, **options)
         refuse_partial_rewards(self.operator)
-        error = note = None
-        if method != "influence" or options:
-            drawn = super()._interval(level, of, method, **options)
-            if method == "bootstrap":
-                error, note = drawn.standard_error, f"{drawn.note}, the effective policy kept"
-        found = allowed_interval(self.fit, level, self.reward_range, error)
-        return Interval(
-            low=found.low,
-            high=found.high,
-            estimate=found.estimate,
-            standard_error=found.standard_error,
-            level=found.level,
-            method=method,
-            note=note or found.note,
-            bias_allowance=found.bias_allowance,
-        )
+        asked = {name: option for name, option in options.items() if option is not None}
+        if method == "bootstrap" and asked.get("kind", "t") != "t":
+            raise ValueError(
+                "kind= has no say where an interval allows for bias: it is the value and so many standard "
+                "errors to both sides; leave kind= out, or solve with ridge=0"
+            )
+        if method == "influence" and not asked:
+            return allowed_interval(self.fit, level, self.reward_range).interval
+        drawn = super()._interval(level, of, method, **asked)
+        found = allowed_interval(self.fit, level, self.reward_range, drawn.standard_error).interval
+        return replace(found, method=method, note=f"{drawn.note}, the effective policy kept")
 
     def _checks(self) -> tuple[Check, ...]:
         """Few checks, calibrated: see :mod:`lingendice.results.trust_checks`."""

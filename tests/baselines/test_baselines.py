@@ -505,6 +505,9 @@ def test_solutions_of_baselines_read_well(mdp, full):
     assert found.value_bounds is None
     with pytest.raises(ValueError, match="value only"):
         found.interval(of="stationary")
+    for level in (95, 0.0, float("nan")):  # ends were nan without a word
+        with pytest.raises(ValueError, match="level"):
+            found.interval(level)
     for name in ("q_values", "state_values"):
         with pytest.raises(ValueError, match="no value function"):
             getattr(found, name)

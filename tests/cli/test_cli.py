@@ -318,6 +318,16 @@ class TestWithTheCore:
         assert shown.exit_code == 0
         assert shown.stdout.index(found["ranking"][0]) < shown.stdout.index(found["ranking"][1])
 
+    def test_nothing_is_cut_off_of_a_table_in_a_pipe(self, run, policies, monkeypatch):
+        """Beyond 80 columns names and ends of intervals were."""
+        log, *short = policies
+        long = [path.rename(path.with_stem(f"{path.stem}_with_a_name_of_many_words")) for path in short]
+        for width in ("80", "20"):
+            monkeypatch.setenv("COLUMNS", width)
+            shown = run("compare", log, *long, "--gamma", "0.9").stdout
+            assert all(path.stem in shown for path in long)
+            assert "…" not in shown
+
     def test_compare_reads_many_policies_from_one_file(self, run, policies, tmp_path):
         log, careful, bold = policies
         np.save(tmp_path / "all.npy", np.stack([np.load(careful), np.load(bold)]))

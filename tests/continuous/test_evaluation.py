@@ -135,6 +135,12 @@ def test_a_value_that_nothing_audits_has_no_finite_interval(solution):
     assert (found.low, found.high) == (-np.inf, np.inf)
 
 
+def test_every_interval_of_a_solve_that_ended_short_says_so(solution):
+    short = dataclasses.replace(solution, gamma=0.9, status=lg.Status.TIME_LIMIT)
+    for of in ("value", "return"):  # that of the return did not
+        assert short.interval(of=of).note.endswith("(time limit), which is not allowed for")
+
+
 def test_one_episode_has_no_interval():
     rng = np.random.default_rng(3)
     state = rng.normal(size=(60, 1))

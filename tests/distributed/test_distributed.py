@@ -240,6 +240,20 @@ def test_a_policy_with_leaks_and_terminals(client, gamma, terminal):
     assert found.behavior_value == pytest.approx(expected.behavior_value, abs=1e-9)
 
 
+def test_bounds_within_a_range_of_rewards(client):
+    """Any range was refused for the rows of the log, which lie on the workers."""
+    counts = lg.Counts.from_transitions(**make_log(), keep_episodes=False)
+    spread = DistributedCounts.from_counts(counts, client)
+    policy = np.random.default_rng(0).dirichlet(np.ones(3), 9)
+    terms = {"policy": policy, "ridge": 0, "ratio": "state_action", "reward_range": (-50.0, 50.0)}
+    found, expected = lg.solve(spread, 0.9, **terms), lg.solve(counts, 0.9, **terms)
+    assert found.value_bounds == pytest.approx(expected.value_bounds, abs=1e-7)
+    with pytest.raises(ValueError, match="does not hold the logged rewards"):
+        lg.solve(spread, 0.9, **terms | {"reward_range": (0.0, 1e-3)})
+    with pytest.raises(ValueError, match=r"lie on the workers of a cluster; counts\.gather"):
+        lg.ridge_path(found)
+
+
 def test_rewards_logged_in_part_have_no_interval_of_the_value(client, tmp_path):
     """As on one machine; the mean of a function has one, and so has the value of rewards that are given."""
     log = make_log()

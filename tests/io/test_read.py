@@ -469,13 +469,6 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_reading(tmp_path)
         lg.read_transitions(batches(), checkpoint=tmp_path / "missing" / "kept")
 
 
-def test_a_row_is_no_batch():
-    with pytest.raises(
-        ValueError, match=r"batch 0, row 0: column 'state' has shape \(\); give one-dimensional"
-    ):
-        lg.read_transitions([{"state": 0, "next_state": 1}])
-
-
 def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
     log = make_log()
     (tmp_path / ".ipynb_checkpoints").mkdir()

@@ -158,6 +158,9 @@ def test_policies_over_continuous_states_have_a_page():
     assert "one earns more than the logged behavior" in page or "one is not shown to differ" in page
     order = [page.index(f'id="{name}"') for name in ("verdict", "differences", "policies", "estimate")]
     assert order == sorted(order)
+    wide, narrow = (lg.report(many["one"], plots=False, level=level) for level in (0.95, 0.8))
+    assert "at 95%" in wide
+    assert "at 80%" in narrow  # was at 95 %, whatever was asked for
 
 
 def test_a_report_states_what_it_computed(page):

@@ -49,6 +49,10 @@ def test_audit_of_a_solution_adds_the_effective_sample_size():
     weight = (solution.cell_distribution / mdp.counts.data_distribution)[2 * mdp.state + mdp.action]
     expected = weight.sum() ** 2 / (weight**2).sum()
     assert report.effective_sample_size == pytest.approx(expected)
+    assert lg.audit(solution, 0.9, leak="restart").gamma == 0.9
+    for other in ({"gamma": 0.5}, {"policy": 1.0 - mdp.policy}, {"leak": "absorb"}):  # had no say
+        with pytest.raises(ValueError, match=f"{next(iter(other))}= was settled"):
+            lg.audit(solution, **other)
     json.dumps(report.to_dict(), allow_nan=False)
 
 
@@ -82,3 +86,13 @@ def test_restarts_take_no_time_in_a_period():
         episode = np.cumsum([0, *terminal[:-1]])
         counts = lg.Counts.from_transitions(state, following, terminal=terminal, episode=episode)
         assert lg.audit(counts).periods == periods
+
+
+def test_what_no_audit_is_of_is_named():
+    """They were taken for matrices: "counts[0] is PolicySolution(...), which is not a number"."""
+    mdp = logged_mdp(1, n_episodes=2, length=5)
+    comparison = lg.solve(mdp.counts, 0.9, policy=[mdp.policy, mdp.policy])
+    for other in (comparison, lg.Transitions(np.eye(3), None, np.zeros(3), np.eye(3))):
+        with pytest.raises(ValueError, match=f"not of a {type(other).__name__}; audit one solution"):
+            lg.audit(other, 0.9)
+    assert lg.audit(comparison[0]).gamma == 0.9

@@ -154,7 +154,7 @@ def test_the_margin_of_many_contrasts_is_that_of_few(mdp):
     pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
     contrast = together._contrast(pairs)
     _, error, _, _ = together._asked(contrast)
-    spread = contrast @ together._influences[0] @ contrast.T
+    spread = contrast @ together._covariance @ contrast.T
     np.testing.assert_allclose(error**2, np.diagonal(spread), rtol=1e-10)
     largest = (together._noise(spread, np.random.default_rng(9)) / error).max(axis=1)
     found = together._quantile(contrast, error, 0.95, two_sided=False)
@@ -204,10 +204,10 @@ def test_solves_that_ended_short_of_their_goals_are_marked_wherever_they_are_ran
 
 def test_noise_that_is_not_known_makes_no_policy_the_best(mdp, policies):
     comparison = lg.solve(count(walk(mdp, 60, 20, seed=0)), 0.9, policy=policies, **PLUG_IN)
-    covariance, degrees, note = comparison._influences
+    covariance = comparison._covariance
     covariance = covariance.copy()
     covariance[0] = covariance[:, 0] = np.nan
-    comparison.__dict__["_influences"] = covariance, degrees, note
+    comparison.__dict__["_covariance"] = covariance
     assert set(comparison.probability_best.values()) == {1 / len(policies)}
 
 

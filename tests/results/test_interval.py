@@ -413,9 +413,21 @@ def test_interval_reads_well(mdp):
     }  # fmt: skip
     low, high = found
     assert (low, high) == (found.low, found.high)
-    many = lg.solve([[3, 4], [5, 6]]).interval(of="stationary")
+    two = lg.solve([[3, 4], [5, 6]])
+    many = two.interval(of="stationary")
     assert "2 intervals" in str(many)
     assert len(many.to_dict()["low"]) == 2
+    assert "0 intervals" in str(two.interval(of="stationary", entries=np.array([], dtype=int)))
+
+
+def test_a_function_on_cells_has_a_row_per_state(mdp):
+    """Of an array with a row per action, numbers were taken for those of other cells."""
+    solution = lg.solve(count(walk(mdp, 5, 20, seed=1)), 0.9, policy=mdp["policy"], **PLUG_IN)
+    function = np.arange(S * A, dtype=float)
+    expected = solution.interval(of=function).estimate
+    assert solution.interval(of=function.reshape(S, A)).estimate == expected
+    with pytest.raises(ValueError, match="of has shape"):
+        solution.interval(of=function.reshape(S, A).T)
 
 
 def test_states_never_visited_by_a_slow_chain():
@@ -445,6 +457,14 @@ def test_states_never_visited_by_a_slow_chain():
         by_steps += bool(truth[first] <= -np.log(0.05) / steps)
     assert by_stretches >= 0.95 * entries
     assert by_steps < 0.5 * entries
+
+
+def test_a_state_never_visited_by_a_chain_that_never_forgets():
+    """Of two classes a ridge makes one distribution; the third state's entry was a division by zero."""
+    counts = lg.Counts.from_transitions([0, 1], [0, 1], n_states=3)
+    found = lg.solve(counts, ridge=1e-3).interval(of="stationary")
+    assert found.estimate[2] == 0.0
+    assert found.high[2] == 1.0
 
 
 def test_a_prior_on_rows_has_no_interval():

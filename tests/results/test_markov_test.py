@@ -120,7 +120,7 @@ def test_rewards_in_place_of_the_logged_ones_are_what_is_tested(options):
 def persistence_z(worth, cell, episode):
     """Whether outcomes of a cell agree within episodes; rows are in the order of time."""
     seen = _Outcomes.of(worth, cell)
-    return seen.slope_z(seen.earlier_here(seen.visits_in_episode(episode)))
+    return seen.slope_z(seen.earlier_here(episode)[0])
 
 
 def test_what_lasts_through_an_episode_is_found_and_chance_is_not():

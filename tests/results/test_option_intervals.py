@@ -187,6 +187,9 @@ def test_intervals_of_ended_episodes_are_as_wide_as_the_noise():
     drawn = solution.interval(method="bootstrap", replicates=200)
     assert "effective policy kept" in drawn.note
     assert drawn.standard_error == pytest.approx(error[-1], rel=0.25)
+    for kind in ("percentile", "basic"):  # gave the interval of "t" by that name
+        with pytest.raises(ValueError, match="kind= has no say"):
+            solution.interval(method="bootstrap", replicates=20, kind=kind)
 
 
 @pytest.mark.parametrize("ratio", ["state", "state_action"])

@@ -58,3 +58,25 @@ def test_the_standard_error_is_that_of_repeated_logs():
         errors.append(lg.ridge_path(solution, [1e-6]).standard_errors[0])
         values.append(solution.value)
     assert np.median(errors) == pytest.approx(np.std(values), rel=0.2)
+
+
+def test_the_path_of_the_default_begins_at_its_extrapolated_value():
+    """Its values had the correction of the chosen ridge in them, whatever their own ridge was."""
+    mdp = logged_mdp(6, n_episodes=30, length=20)
+    solution = lg.solve(mdp.counts, policy=mdp.policy)
+    path = lg.ridge_path(solution, [1e-8])
+    begins, chosen = path.values - path.chosen_value
+    assert begins == pytest.approx(0.0, abs=0.1 * abs(solution.correction))
+    assert chosen == pytest.approx(-solution.correction, rel=1e-4)
+
+
+def test_answers_of_other_problems_have_no_path():
+    """A baseline's was flat at the method's own value, a horizon's that of all steps."""
+    mdp = logged_mdp(6, n_episodes=10, length=10)
+    for other in (
+        lg.baselines.step_wise(mdp.counts, 0.9, policy=mdp.policy),
+        lg.solve(mdp.counts, policy=mdp.policy, horizon=5),
+        lg.solve(mdp.counts, policy=[mdp.policy, mdp.policy]),
+    ):
+        with pytest.raises(ValueError, match=f"not of a {type(other).__name__}"):
+            lg.ridge_path(other)

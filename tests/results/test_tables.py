@@ -61,6 +61,14 @@ def test_chains_and_several_distributions():
     assert apart["stationary_1"].tolist() == [0.0, 1.0]
 
 
+def test_labels_of_several_types():
+    """polars refused them, with a hint at arguments that are not ours."""
+    state = np.array(["a", 1, 2.5], dtype=object)
+    solution = lg.solve(lg.Counts.from_transitions(state, np.roll(state, 1)))
+    assert set(solution.to_frame("pandas")["state"]) == {"a", 1, 2.5}
+    assert set(solution.to_frame("polars")["state"]) == {"a", "1", "2.5"}
+
+
 def test_comparisons_and_transitions():
     rng = np.random.default_rng(0)
     counts = lg.Counts.from_transitions(
