@@ -193,8 +193,26 @@ def front_states(graph_start, graph, order, begin, size, above):
         if above[s] >= 0:
             sibling[s] = child[above[s]]
             child[above[s]] = s
+    # Two transpositions by counting leave every list sorted.
+    by_step = np.zeros(n + 1, np.int64)
+    for q in range(border.size):
+        by_step[border[q] + 1] += 1
+    for k in range(n):
+        by_step[k + 1] += by_step[k]
+    holder = np.empty(border.size, np.int32)
     for s in range(groups):
-        border[start[s] : start[s + 1]].sort()
+        for q in range(start[s], start[s + 1]):
+            holder[by_step[border[q]]] = s
+            by_step[border[q]] += 1
+    q = 0
+    for s in range(groups):
+        filled[s] = start[s]
+    for k in range(n):
+        while q < by_step[k]:
+            s = holder[q]
+            border[filled[s]] = k
+            filled[s] += 1
+            q += 1
     return start, border
 
 
