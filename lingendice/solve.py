@@ -285,7 +285,10 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
         return horizon_solution(compose_episodes(counts, request.problem), request)
     if request.shrinks(counts):
         backend.refuse_exact_options(request)
-        return policy_solution(shrink(counts, request.problem, request.limits), request)
+        shrunk = shrink(counts, request.problem, request.limits)
+        if request.method.device != "cpu":
+            shrunk.solved.reason += "; fitted on the host"
+        return policy_solution(shrunk, request)
     operator = compose(counts, request.problem)
     if request.wants_saddle:
         return saddle_solution(operator, backend.saddle(operator, request), request)

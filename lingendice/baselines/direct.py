@@ -195,6 +195,8 @@ def fitted_q(
     >>> abs(found.value) < 1.0
     True
     """
+    if "restarts" in arguments:
+        raise ValueError("restarts is for models of the dynamics; leave it out of fitted_q")
     return continuous_estimate(transitions, gamma, policy, lambda found: found.estimate("FQE"), **arguments)
 
 

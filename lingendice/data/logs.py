@@ -26,6 +26,8 @@ Array = NDArray[Any]
 
 MOST_KEPT = 5_000_000
 """Rows up to which episodes are kept unasked: some 100 MB."""
+MOST_UNSAID, IDS_PER_ROW = 10_000_000, 1000
+"""Ids beyond both, the second times the rows, are no numbers of states unless the caller says so."""
 
 
 class Log(NamedTuple):
@@ -136,6 +138,12 @@ def require_size(name: str, given: int | None, labels: Labels | None, columns: t
                 f"{what} id {column[row]} in row {row} is outside 0..{given - 1}; raise {name} or fix the id"
             )
         needed = max(needed, largest + 1)
+    if given is None and needed > max(MOST_UNSAID, IDS_PER_ROW * columns[0].size):
+        raise ValueError(
+            f"{what} ids reach {needed - 1} in a log of {columns[0].size:,} rows; ids count from 0: pass "
+            "them as labels (strings), number them with numpy.unique(ids, return_inverse=True), or pass "
+            f"{name}={needed} if that is meant"
+        )
     return needed if given is None else given
 
 

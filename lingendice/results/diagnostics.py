@@ -73,6 +73,11 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
     >>> [check.name for check in lg.diagnose(solution)][:3]
     ['effective sample', 'leak', 'never logged']
     """
+    if not hasattr(solution, "diagnose"):
+        raise ValueError(
+            f"there are no checks of a {type(solution).__name__}; pass a solution, of a Comparison that of "
+            "one policy: comparison[name]"
+        )
     return solution.diagnose()
 
 

@@ -577,6 +577,7 @@ def test_cross_fitting_reads_labels(mdp):
         ("doubly_robust", {"folds": 3}, "folds belongs to Counts"),
         ("doubly_robust", {"tau": [1.0, np.nan, 1.0, 1.0]}, r"tau\[1\] is nan"),
         ("fitted_q", {"seed": 1.5}, "seed must be a whole"),
+        ("fitted_q", {"restarts": "none"}, "leave it out of fitted_q"),
         ("neural_dual_dice", {"seed": -1}, "seed must be a whole"),
         ("neural_dual_dice", {"options": {"output": "square"}}, r"options\['output'\] is for solve"),
         ("neural_dual_dice", {"options": {"base": "cloned"}}, r"options\['base'\] is for solve"),

@@ -352,3 +352,13 @@ def test_a_space_without_transitions_takes_nothing_from_a_log():
     for merged in (lg.Counts.empty(4) + log, log + lg.Counts.empty(4)):
         assert merged == log.with_states(4)
         assert merged.episodes.episode.tolist() == [0, 0, 1]
+
+
+def test_ids_that_can_hardly_be_numbers_of_states_are_refused():
+    """Two rows with an id of a billion were counted over a billion states."""
+    with pytest.raises(ValueError, match=r"reach 1000000000 in a log of 2 rows.*n_states=1000000001"):
+        lg.Counts.from_transitions([10**9, 5], [5, 10**9])
+    with pytest.raises(ValueError, match="action ids reach 20000000"):
+        lg.Counts.from_transitions([0, 1], [1, 0], action=[20_000_000, 0])
+    assert lg.Counts.from_transitions([10_999_999], [5], n_states=11_000_000).n_states == 11_000_000
+    assert lg.Counts.from_transitions(["1000000000", "5"], ["5", "1000000000"]).n_states == 2

@@ -210,3 +210,10 @@ def test_near_one_the_status_follows_the_stated_error(solve, gamma):
     assert solution.converged == (solution.error <= solution.tol)
     np.testing.assert_allclose(solution.stationary, np.full(3, 1 / 3), rtol=max(solution.error, 1e-15))
     assert solution.converged == (solution.error_kind == "direct")
+
+
+def test_the_default_with_a_policy_says_that_it_is_fitted_on_the_host(solve):
+    """It was in silence, also without a device."""
+    mdp = logged_mdp(3)
+    found = solve(mdp.counts, policy=mdp.policy)
+    assert ("fitted on the host" in found.reason) == (solve is not lg.solve)

@@ -160,3 +160,12 @@ def test_no_value_of_rewards_logged_in_part_is_trusted(options):
     assert any("some rewards are missing" in reason for reason in solution.why_not)
     told = lg.solve(merged, 0.9, policy=policy, initial=initial, reward=np.ones((4, 2)), **options)
     assert not any("missing" in reason for reason in told.why_not)
+
+
+def test_what_has_no_checks_is_named():
+    counts = log()
+    policies = {"even": np.full((counts.n_states, counts.n_actions), 1 / counts.n_actions)}
+    comparison = lg.solve(counts, 0.9, policy=policies, initial=np.full(counts.n_states, 1 / counts.n_states))
+    with pytest.raises(ValueError, match=r"no checks of a Comparison; .*comparison\[name\]"):
+        lg.diagnose(comparison)
+    assert lg.diagnose(comparison["even"])
