@@ -26,6 +26,7 @@ from lingendice.data.checks import (
     require_below,
     require_finite,
     require_nonnegative,
+    require_policy,
 )
 
 Function = Callable[..., Any]
@@ -347,7 +348,15 @@ def read_policy(policy: Any, n_states: int | None, n_actions: int | None) -> Pol
             "policy must be a GaussianPolicy, a SampledPolicy or a function (states, rng) -> actions, since "
             f"the logged actions are continuous; got {type(policy).__name__}"
         )
-    table = numeric_array("policy", policy).astype(np.float64)
+    table = numeric_array("policy", policy)
+    if table.dtype.kind in "iu" and table.shape == (n_states,) and n_states is not None:
+        if n_states == n_actions and table.sum() == 1:
+            raise ValueError(
+                f"policy {table.tolist()} may be one action per state or one distribution over actions; give "
+                "a table (n_states, n_actions), or a distribution as floats"
+            )
+        return TablePolicy(require_policy("policy", table, n_states, n_actions or 0))
+    table = table.astype(np.float64)
     if table.ndim == 1:
         return TablePolicy(require_action_distributions("policy", table[None, :], 1)[0])
     if n_states is None:

@@ -302,3 +302,16 @@ def test_a_policy_for_single_states_is_told_that_it_gets_batches():
     with pytest.raises(ValueError, match=r"called with all states at once, .*numpy\.where"):
         lg.solve(log, policy=lambda one: 1 if one[0] > 0 else 0, options={"effort": "quick"})
     assert "states of 1 coordinate, 1 action)" in repr(lg.Transitions([0.5], [0], [1.0], [0.1]))
+
+
+def test_whole_numbers_are_one_action_per_state():
+    """As for counts; a log of states by number took them for one distribution over all of its states."""
+    log = lg.Transitions([0, 1, 2, 0], [1, 0, 1, 0], np.ones(4), [1, 2, 0, 1])
+    policy = read_policy(np.array([1, 0, 1]), log.n_states, log.n_actions)
+    np.testing.assert_array_equal(policy.probabilities(np.array([0, 1, 2])), [[0, 1], [1, 0], [0, 1]])
+    with pytest.raises(ValueError, match="policy"):
+        read_policy(np.array([1, 0, 2]), 3, 2)
+    with pytest.raises(ValueError, match="may be one action per state or one distribution"):
+        read_policy(np.array([0, 1]), 2, 2)
+    even = read_policy(np.array([0.0, 1.0]), 2, 2)
+    np.testing.assert_array_equal(even.probabilities(np.array([0, 1])), [[0, 1], [0, 1]])
