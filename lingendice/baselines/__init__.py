@@ -11,7 +11,8 @@ from lingendice.baselines.importance_sampling import (
     trajectory_wise,
 )
 from lingendice.continuous.clone import clone_log_density
-from lingendice.results.variants import BaselineSolution, Estimate
+from lingendice.results.targets import Estimate
+from lingendice.results.variants import BaselineSolution
 
 __all__ = [
     "BaselineSolution",

@@ -24,7 +24,8 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.build import baseline_solution, continuous_solution
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import effective_size
-from lingendice.results.variants import BaselineSolution, Estimate
+from lingendice.results.targets import Estimate
+from lingendice.results.variants import BaselineSolution
 from lingendice.solvers.control import Controls
 
 if TYPE_CHECKING:

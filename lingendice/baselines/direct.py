@@ -41,7 +41,7 @@ from lingendice.data.transitions import Transitions
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.results.build import LeakWarning, baseline_solution
 from lingendice.results.solution import Solution
-from lingendice.results.variants import Estimate
+from lingendice.results.targets import Estimate
 
 _NOTES = {
     "model": "the standard error is the spread of the members, each without a third of the episodes",

@@ -29,7 +29,8 @@ from lingendice.data.rows import row_of_entry
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import average_reward, total_weight
 from lingendice.results.build import baseline_solution
-from lingendice.results.variants import BaselineSolution, Estimate
+from lingendice.results.targets import Estimate
+from lingendice.results.variants import BaselineSolution
 
 
 def clone_behavior(counts: Counts, strength: float = 0.0, prior: Any = None) -> Floats:

@@ -22,9 +22,9 @@ from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, status_of, with_identified_status
+from lingendice.results.targets import Estimate
 from lingendice.results.variants import (
     BaselineSolution,
-    Estimate,
     HorizonSolution,
     LinearSolution,
     PolicySolution,

@@ -33,6 +33,7 @@ LEAST_LOOKS = 100.0
 LEAST_VARIATION = 0.01
 LEAST_REWARDS = 0.99
 LARGEST_OFFSET = 0.01
+LARGEST_MISFIT = 1.0
 FEW_CELLS = 0.01
 """The share of cells that counts as few."""
 STEPS = 200
@@ -59,7 +60,8 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
       O(nnz), and O(N log N) for the Markov property.
     - Any other solution over counts: leak, coverage, effective sample size, shift from the behavior,
       concentration and mixing. Three more are shown where they fail: that rewards are known, that logged
-      outcomes vary, and that all mass is accounted for. O(nnz), and at most 200 steps of the chain.
+      outcomes vary, and that all mass is accounted for. O(nnz), and at most 200 steps of the chain. Over
+      features also how far they keep the value from that of the exact equation, by one exact solve.
     - Several distributions, or none: no checks. A matrix without a sample size, or no data: the leak alone.
     - A :class:`ContinuousSolution`: agreement of its members, whether simulations stay within the log, and
       the ratio's mean, effective sample size, shift and concentration.
@@ -218,6 +220,16 @@ def check_of_partial_rewards(partly: NDArray[np.bool_], cell_distribution: Float
     )
     remedy = "merge only logs that have rewards, or pass reward="
     return Check("rewards", 1.0 - share, LEAST_REWARDS, False, sentence, remedy)
+
+
+def check_of_misfit(misfit: float, noise: float) -> Check:
+    """How far features keep the value from the exact equation's, in half-widths that noise alone has."""
+    share = misfit / noise if noise > 0.0 else (math.inf if misfit > 0.0 else 0.0)
+    sentence = (
+        f"the exact equation's value is {misfit:.3g} away, {share:.2g} times what noise explains at 95%"
+    )
+    remedy = "features, a bound or a ridge keep the ratio from its place: give more features, or none"
+    return make_check("features", share, LARGEST_MISFIT, False, sentence, remedy)
 
 
 def _variation(solution: Solution) -> Check:

@@ -22,6 +22,7 @@ from lingendice.data.checks import (
 from lingendice.data.display import rounded, strict_json
 from lingendice.data.hints import Hinted
 from lingendice.results.diagnostics import mixing_time
+from lingendice.results.result import Row, Shown
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution
@@ -212,3 +213,59 @@ def student_quantile(level: float, degrees: float) -> float:
 
     tail = 0.5 + level / 2.0
     return float(ndtri(tail) if math.isinf(degrees) else stdtrit(degrees, tail))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Shown):
+    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
+
+    value: float
+    gamma: float
+    method: str
+    note: str
+    standard_error: float | None = None
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+    effective_sample_size: float | None = None
+    """Of the weights: episodes or transitions, as the method weighs."""
+    weighed: str = "transitions"
+    """What the method gives weights to: "transitions" or "episodes"."""
+    settled: bool = True
+    """Whether the method came to its end."""
+    steps: float | None = None
+    """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student interval of the value, clustered by episode."""
+        error = self.standard_error
+        if error is None:
+            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
+        level = require_level(level)
+        return Interval.around(
+            self.value,
+            error * student_quantile(level, self.degrees),
+            standard_error=error,
+            level=level,
+            method=self.method,
+            note=self.note,
+        )
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
+
+    def _table(self) -> list[Row]:
+        rows = [
+            ("method", self.method),
+            ("gamma", f"{self.gamma:g}"),
+            ("value per step", f"{self.value:.6g}"),
+        ]
+        if self.standard_error is not None:
+            rows.append(("standard error", f"{self.standard_error:.2g}"))
+        if self.effective_sample_size is not None:
+            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
+        return [*rows, ("note", self.note)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as strict JSON types."""
+        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
+        return {name: strict_json(getattr(self, name)) for name in names}

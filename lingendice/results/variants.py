@@ -24,7 +24,6 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.display import strict_json
 from lingendice.data.rows import read_only, row_of_entry, row_sums
 from lingendice.model.compose import Choices, compose_episodes
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
@@ -38,11 +37,11 @@ from lingendice.results.allowance import (
     rounding_of,
     value_scores,
 )
-from lingendice.results.diagnostics import Check, diagnose_counts
+from lingendice.results.diagnostics import Check, check_of_misfit, diagnose_counts
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
-from lingendice.results.result import Row, Shown
+from lingendice.results.result import Row
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
+from lingendice.results.targets import Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink
@@ -87,6 +86,46 @@ class LinearSolution(Solution):
     )  # fmt: skip
     costly = ("value_bounds", "behavior_value")
 
+    @cached_property
+    def misfit(self) -> float:
+        """How far the exact equation's value is: 0 where features, bound and ridge can express its ratio.
+
+        One exact solve; infinite where that equation has no single value.
+        """
+        plain = self._solved_again(self.operator.choices)
+        if len(plain.state_distributions) != 1 or self.value is None or plain.value is None:
+            return math.inf
+        off = abs(plain.value - self.value)
+        return math.inf if math.isnan(off) else off
+
+    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
+        """For the value it allows for the ``misfit``, which is bias that no amount of data takes away."""
+        found = super()._interval(level, of, method, **options)
+        if not (isinstance(of, str) and of == "value") or math.isnan(found.estimate):
+            return replace(found, note=f"{found.note}; allows for noise, not for what the features leave out")
+        if options.get("kind") not in (None, "t"):
+            raise ValueError(
+                "kind= has no say where an interval allows for bias: it is the value and so many standard "
+                "errors to both sides; leave kind= out, or leave features= out"
+            )
+        half = half_width(found.standard_error, self.misfit, level, self.value_scores().degrees)
+        low, high = found.estimate - half, found.estimate + half
+        return replace(found, low=low, high=high, bias_allowance=self.misfit)
+
+    def value_scores(self) -> ValueScores:
+        """With the misfit as the allowance for bias."""
+        return super().value_scores()._replace(bias_allowance=self.misfit)
+
+    def _checks(self) -> tuple[Check, ...]:
+        checks = super()._checks()
+        # No more is asked of a matrix without a sample size, or where there is no value.
+        asked = len(checks) > 1 and self.value is not None and not math.isnan(self.value)
+        if not asked:
+            return checks
+        scores = self.value_scores()
+        noise = student_quantile(0.95, scores.degrees) * scores.standard_error
+        return (*checks, check_of_misfit(self.misfit, noise))
+
     def _accuracy_rows(self) -> list[Row]:
         return [
             ("divergence", f"{self.divergence}, objective {self.objective:.3e}"),
@@ -100,62 +139,6 @@ class Uncertified(Solution):
 
     certified = False
     is_ratio = False
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Estimate(Shown):
-    """A value per step without a ratio or a distribution, with what the method knows of its noise."""
-
-    value: float
-    gamma: float
-    method: str
-    note: str
-    standard_error: float | None = None
-    degrees: float = math.inf
-    """Degrees of freedom of the standard error."""
-    effective_sample_size: float | None = None
-    """Of the weights: episodes or transitions, as the method weighs."""
-    weighed: str = "transitions"
-    """What the method gives weights to: "transitions" or "episodes"."""
-    settled: bool = True
-    """Whether the method came to its end."""
-    steps: float | None = None
-    """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Student interval of the value, clustered by episode."""
-        error = self.standard_error
-        if error is None:
-            raise ValueError(f"{self.method} gives no standard error; use solve(...).interval instead")
-        level = require_level(level)
-        return Interval.around(
-            self.value,
-            error * student_quantile(level, self.degrees),
-            standard_error=error,
-            level=level,
-            method=self.method,
-            note=self.note,
-        )
-
-    def __repr__(self) -> str:
-        return f"Estimate({self.value:.6g} by {self.method}, gamma={self.gamma:g})"
-
-    def _table(self) -> list[Row]:
-        rows = [
-            ("method", self.method),
-            ("gamma", f"{self.gamma:g}"),
-            ("value per step", f"{self.value:.6g}"),
-        ]
-        if self.standard_error is not None:
-            rows.append(("standard error", f"{self.standard_error:.2g}"))
-        if self.effective_sample_size is not None:
-            rows.append(("effective sample size", f"{self.effective_sample_size:,.1f}"))
-        return [*rows, ("note", self.note)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types."""
-        names = ("value", "gamma", "method", "note", "standard_error", "effective_sample_size")
-        return {name: strict_json(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingendice.data.display import amount, duration, rounded, strict_json
-from lingendice.results.variants import Estimate
+from lingendice.results.targets import Estimate
 
 SCALARS = (
     st.floats()

@@ -169,3 +169,24 @@ def test_what_has_no_checks_is_named():
     with pytest.raises(ValueError, match=r"no checks of a Comparison; .*comparison\[name\]"):
         lg.diagnose(comparison)
     assert lg.diagnose(comparison["even"])
+
+
+def test_values_over_features_allow_for_what_these_cannot_express():
+    """Intervals were as long as the exact equation's: two features of their own gave 32 % for 95 %."""
+    counts, policy = log(), np.array([[0.9, 0.1]] * 5)
+    terms = {"policy": policy, "initial": np.full(5, 0.2)}
+    exact = lg.solve(counts, 0.9, ridge=0, clone=0, ratio="state_action", **terms)
+    features = np.abs(np.random.default_rng(0).normal(size=(10, 2)))
+    coarse = lg.solve(counts, 0.9, features=features, dual_features=features, **terms)
+    assert coarse.misfit == pytest.approx(abs(coarse.value - exact.value), rel=1e-6)
+    found = coarse.interval(0.95)
+    assert found.bias_allowance == coarse.misfit > exact.interval(0.95).standard_error
+    assert found.low < exact.value < found.high
+    assert not by_name(coarse)["features"].ok
+    assert any("give more features" in reason for reason in coarse.why_not)
+    with pytest.raises(ValueError, match="kind= has no say"):
+        coarse.interval(method="bootstrap", kind="percentile", replicates=20)
+    whole = lg.solve(counts, 0.9, method="convex", **terms)
+    assert whole.misfit < 1e-8
+    assert by_name(whole)["features"].ok
+    np.testing.assert_allclose(whole.interval().low, exact.interval().low, rtol=1e-5)
