@@ -429,7 +429,7 @@ def visits(operator: EmpiricalOperator, horizon: int) -> Visits:
     for weight, state in forward(operator, horizon):
         mass += weight * state
         terminal += weight * ended
-        ended += float(operator.spread(state) @ operator.ended)
+        ended += float(np.einsum("x,x->", operator.spread(state), operator.ended))
     whole = total_weight(operator.gamma, horizon)
     return Visits(mass / whole, terminal / whole)
 

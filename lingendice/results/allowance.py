@@ -286,7 +286,7 @@ class _Influence:
             return None
         mass, fallen = 1.0 - found.gamma, operator.falling.get("initial")
         if fallen is not None:
-            mass += found.gamma * float(operator.spread(found.state_distribution) @ fallen)
+            mass += found.gamma * float(np.einsum("x,x->", operator.spread(found.state_distribution), fallen))
         values = found.values - operator.initial @ found.values
         return mass / found.identified * values if mass > 0.0 else None
 

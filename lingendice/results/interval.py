@@ -281,7 +281,7 @@ class Influence(Entries):
         values, by_misfit = [], []
         for column in columns.T:
             # A distribution that loses mass to terminal states is not scaled to 1: its means are plain sums.
-            mean = 0.0 if system.loses_mass else float(solution.cell_distribution @ column)
+            mean = 0.0 if system.loses_mass else float(np.einsum("x,x->", solution.cell_distribution, column))
             by_row = column - mean if system.over_cells else operator.gather(column - mean)
             found = system.adjoint(by_row, free, solution.tol)
             earned = 0.0 if solution.gamma == 1.0 else mean / (1.0 - solution.gamma)
@@ -305,7 +305,7 @@ class Influence(Entries):
         share = np.divide(mass, p, out=np.zeros_like(mass), where=p > 0)
         noise = self.noise(self.solution.gamma * self._observed_share() * share, after)
         fallen = self._fallen(values, mass)
-        shift = (by_data - p @ by_data)[:, None] + self._restart_shift(fallen)
+        shift = (by_data - np.einsum("x,x->", p, by_data))[:, None] + self._restart_shift(fallen)
         if operator.ratio == "state":
             shift = shift + self._policy_shift(np.zeros((operator.n_cells, 1)), values, moved.mass)
         return noise + shift[self.cell], self._begun(moved.begun[:, None], fallen)
@@ -350,7 +350,8 @@ class Influence(Entries):
     def _fallen(self, values: Floats, mass: Floats | None = None) -> dict[str, Floats]:
         """What the mass that falls back to a distribution is worth by the state it comes to; by its name."""
         gamma, mass = self.solution.gamma, self.solution.cell_distribution if mass is None else mass
-        return {source: gamma * float(mass @ out) * values for source, out in self.operator.falling.items()}
+        fallen = {source: np.einsum("x,x->", mass, out) for source, out in self.operator.falling.items()}
+        return {source: gamma * float(share) * values for source, share in fallen.items()}
 
     def _restart_shift(self, fallen: dict[str, Floats]) -> Floats:
         """Rows that restart from the data distribution move with it."""

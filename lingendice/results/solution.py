@@ -207,7 +207,9 @@ class Solution(Result):
             return None
         seen = self.operator.seen
         mass, p = self.cell_distribution[seen], counts.data_distribution[seen]
-        return effective_size(float(counts.total), float(mass.sum()), float(mass @ (mass / p)))
+        return effective_size(
+            float(counts.total), float(mass.sum()), float(np.einsum("x,x->", mass, mass / p))
+        )
 
     # -- value ------------------------------------------------------------------------------------
 

@@ -304,7 +304,9 @@ class HorizonSolution(Uncertified):
         logged = counts.cell_count.reshape(operator.policy.shape).astype(float)
         visits, state = logged.sum(axis=1), cell // operator.policy.shape[1]
         mean = np.bincount(state, weights=counts.count * y, minlength=visits.size) / np.maximum(visits, 1.0)
-        spread = math.sqrt(float(counts.count @ (y - mean[state]) ** 2) / max(float(visits.sum()), 1.0))
+        spread = math.sqrt(
+            float((counts.count * (y - mean[state]) ** 2).sum()) / max(float(visits.sum()), 1.0)
+        )
         # Where no state has two outcomes, those of different states are the measure.
         spread = spread if spread > 1e-10 * float(np.abs(y).max()) else float(np.ptp(y))
         target = self._single() * (visits > 0)
@@ -402,7 +404,8 @@ class HorizonInfluence(Influence):
             mean = np.divide(sums, self.n, out=np.zeros_like(sums), where=self.n > 0)
             entry += operator.gamma * cells[self.cell] * (after - mean[self.cell])
             for source, out in operator.falling.items():
-                fallen[source][:, 0] += operator.gamma / whole * float(cells @ out) * values[step + 1]
+                share = operator.gamma / whole * float(np.einsum("x,x->", cells, out))
+                fallen[source][:, 0] += share * values[step + 1]
             if operator.policy is not None:
                 q = reward + operator.gamma * operator.expected_next(values[step + 1])
                 action_values += weight * np.repeat(state, operator.policy.shape[1]) * q
