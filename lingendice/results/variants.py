@@ -47,6 +47,14 @@ from lingendice.solvers.control import Controls
 from lingendice.solvers.shrinkage import Shrinkage, shrink
 
 
+def _refuse_kind(kind: str | None, instead: str) -> None:
+    if kind not in (None, "t"):
+        raise ValueError(
+            "kind= has no say where an interval allows for bias: it is the value and so many standard "
+            f"errors to both sides; leave kind= out, or {instead}"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LinearSolution(Solution):
     """tau = features @ w_tau and f = dual_features @ w_f, with the primal-dual gap that certifies them."""
@@ -103,11 +111,7 @@ class LinearSolution(Solution):
         found = super()._interval(level, of, method, **options)
         if not (isinstance(of, str) and of == "value") or math.isnan(found.estimate):
             return replace(found, note=f"{found.note}; allows for noise, not for what the features leave out")
-        if options.get("kind") not in (None, "t"):
-            raise ValueError(
-                "kind= has no say where an interval allows for bias: it is the value and so many standard "
-                "errors to both sides; leave kind= out, or leave features= out"
-            )
+        _refuse_kind(options.get("kind"), "leave features= out")
         half = half_width(found.standard_error, self.misfit, level, self.value_scores().degrees)
         low, high = found.estimate - half, found.estimate + half
         return replace(found, low=low, high=high, bias_allowance=self.misfit)
@@ -523,11 +527,8 @@ class PolicySolution(Solution):
             return super()._interval(level, of, method, **options)
         refuse_partial_rewards(self.operator)
         asked = {name: option for name, option in options.items() if option is not None}
-        if method == "bootstrap" and asked.get("kind", "t") != "t":
-            raise ValueError(
-                "kind= has no say where an interval allows for bias: it is the value and so many standard "
-                "errors to both sides; leave kind= out, or solve with ridge=0"
-            )
+        if method == "bootstrap":
+            _refuse_kind(asked.get("kind"), "solve with ridge=0")
         if method == "influence" and not asked:
             return allowed_interval(self.fit, level, self.reward_range).interval
         drawn = super()._interval(level, of, method, **asked)

@@ -190,3 +190,13 @@ def test_values_over_features_allow_for_what_these_cannot_express():
     assert whole.misfit < 1e-8
     assert by_name(whole)["features"].ok
     np.testing.assert_allclose(whole.interval().low, exact.interval().low, rtol=1e-5)
+
+
+def test_values_over_features_without_a_single_exact_value_are_not_bounded():
+    """At gamma = 1 features mix two recurrent classes, of which the equation says nothing."""
+    counts = lg.Counts.from_matrix(np.kron(np.eye(2), [[40, 10], [20, 30]]))
+    features = np.abs(np.random.default_rng(1).normal(size=(4, 2)))
+    solution = lg.solve(counts, features=features, dual_features=features, reward=[0.0, 1.0, 2.0, 3.0])
+    found = solution.interval()
+    assert (found.low, found.high) == (-np.inf, np.inf)
+    assert not solution.trusted
