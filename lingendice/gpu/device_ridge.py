@@ -53,7 +53,8 @@ class DeviceRidge(RidgeSystem):
         self._push, self._pull = Equation.both_ways(device, self.rows, self.gamma, self.storage, *hubs)
         self._group = device.upload(self.group, np.int32)
         self._group_first = device.upload(np.searchsorted(self.group, np.arange(n_states + 1)), np.int32)
-        self._spread, self._q = (device.upload(part, self.storage) for part in (self.spread, self.q))
+        parts = (self.spread, self.mass_weight)
+        self._spread, self._mass_weight = (device.upload(part, self.storage) for part in parts)
 
     def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> _DeviceDescent:
         return _DeviceDescent(self, free, y, residual)
@@ -66,7 +67,7 @@ class DeviceRidge(RidgeSystem):
         misfit = y - self._spread * arriving[self._group]
         gathered = row_totals(device, self._group_first, self._spread * misfit)
         self._pull.product(gathered.astype(self.storage, copy=False), back)
-        return misfit - back + (self.penalty * dot(self._q, y)) * self._q + self.ridge * y
+        return misfit - back + dot(self._mass_weight, y) * self._mass_weight + self.ridge * y
 
 
 def dot(one: Any, other: Any) -> float:

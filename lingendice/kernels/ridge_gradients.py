@@ -2,12 +2,14 @@
 
 In the scaled unknown y = sqrt(p) tau, one entry per seen cell, the ridge problem reads
 
-    min over y >= 0 of  1/2 |M y - c|^2 + lambda/2 (q'y - 1)^2 + eps/2 |y - q|^2
-    M = I - gamma (K spread + hubs)'        q = sqrt(p),  c = b / q
+    min over y >= 0 of  1/2 |M y - c|^2 + 1/2 (w'y - m)^2 + eps/2 |y - q|^2
+    M = I - gamma (K spread + hubs)'        q = sqrt(p),  c = b / q,  w = q nu
+
+w'y is what y adds to the total mass, m the total less what is elsewhere whatever y.
 
 Rows hold K[x, s] q[x], the distribution of the next state, and behind the states one column per hub (the
 low-rank part); ``spread[x'] = W(a'|s') / q[x']`` carries mass that arrives in state ``group[x']`` on to
-cell x', and ``from_hubs`` what arrives in hubs. With H = M'M + lambda q q' + eps I every product is two
+cell x', and ``from_hubs`` what arrives in hubs. With H = M'M + w w' + eps I every product is two
 sweeps over the entries, O(nnz).
 """
 
@@ -39,7 +41,7 @@ class Factor(NamedTuple):
 
 
 @internal
-def apply_normal(factor, q, penalty, ridge, y):
+def apply_normal(factor, mass_weight, ridge, y):
     """``image`` becomes H y, ``work`` M y."""
     indptr, indices, data, group, spread, from_hubs, gamma, flow, work, image = factor
     n, n_hubs = y.size, from_hubs.shape[0]
@@ -47,7 +49,7 @@ def apply_normal(factor, q, penalty, ridge, y):
     flow[:] = 0.0
     mass = 0.0
     for i in range(n):
-        mass += q[i] * y[i]
+        mass += mass_weight[i] * y[i]
         for entry in range(indptr[i], indptr[i + 1]):
             flow[indices[entry]] += data[entry] * y[i]
     for i in range(n):
@@ -60,16 +62,15 @@ def apply_normal(factor, q, penalty, ridge, y):
         flow[group[i]] += spread[i] * work[i]
         for hub in range(n_hubs):
             hubs[hub] += from_hubs[hub, i] * work[i]
-    mass *= penalty
     for i in range(n):
         total = 0.0
         for entry in range(indptr[i], indptr[i + 1]):
             total += data[entry] * flow[indices[entry]]
-        image[i] = work[i] - gamma * total + mass * q[i] + ridge * y[i]
+        image[i] = work[i] - gamma * total + mass * mass_weight[i] + ridge * y[i]
 
 
 @fused_kernel
-def descend(factor, q, penalty, ridge, diagonal, free, y, residual, direction, squared, goal, max_steps):
+def descend(factor, mass_weight, ridge, diagonal, free, y, residual, direction, squared, goal, max_steps):
     """Preconditioned conjugate gradients on H y = rhs over the ``free`` entries, resumable.
 
     ``residual`` holds rhs - H y, ``direction`` the search direction, ``squared`` the squared residual in the
@@ -85,7 +86,7 @@ def descend(factor, q, penalty, ridge, diagonal, free, y, residual, direction, s
             squared += direction[i] * residual[i]
     steps = 0
     while steps < max_steps and squared > goal:
-        apply_normal(factor, q, penalty, ridge, direction)
+        apply_normal(factor, mass_weight, ridge, direction)
         curvature = 0.0
         for i in range(n):
             curvature += direction[i] * image[i]

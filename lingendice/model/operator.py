@@ -170,17 +170,22 @@ class Flow:
         """nu: the total mass is ``nu' m + mass_offset``; 1 everywhere without leak and terminals."""
         weight = np.ones(self.n_cells)
         if self.closure is not None:
-            weight += self.gamma * self.rows.apply(self.closure.held_in_all)
+            weight += self.gamma * self.rows.apply(self.mass_elsewhere)
         if self.ended.any():
             weight += self.gamma / (1.0 - self.gamma) * self.ended
         return weight
+
+    @cached_property
+    def mass_elsewhere(self) -> Floats:
+        """Mass in unseen cells for each unit that arrives in a state, then and after later restarts."""
+        return np.zeros(self.n_states) if self.closure is None else self.closure.held_in_all
 
     @cached_property
     def mass_offset(self) -> float:
         """Mass of unseen cells that the initial distribution alone puts there."""
         if self.closure is None:
             return 0.0
-        mass = float((1.0 - self.gamma) * self._starting @ self.closure.held_in_all)
+        mass = float((1.0 - self.gamma) * self._starting @ self.mass_elsewhere)
         return mass if mass < 1.0 - ROUNDING else 1.0  # all of it, and nothing is left for the data
 
     @property

@@ -20,7 +20,7 @@ from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeSystem
 
 GRID = np.logspace(-9.0, 0.0, 19)
-ACCURATE = 1e-7
+ACCURATE = 1e-9
 """Relative accuracy of each solve on the path."""
 
 

@@ -1,14 +1,16 @@
 """The ridge problem: a stationary ratio drawn gently toward 1, by conjugate gradients.
 
-    min over tau >= 0 of  1/2 sum_x ((A tau - b)(x))^2 / p(x) + 1/2 (p'tau - 1)^2
+    min over tau >= 0 of  1/2 sum_x ((A tau - b)(x))^2 / p(x) + 1/2 (M(tau) - 1)^2
                           + eps/2 sum_x p(x) (tau(x) - 1)^2
-    A = diag(p) - gamma T_p',   b = (1 - gamma) mu0
+    A = diag(p) - gamma T_p',   b = (1 - gamma) mu0,   M(tau) = offset + sum_x nu(x) p(x) tau(x)
 
 over the cells x with outgoing transitions (states with ``ratio="state"``); the others pass their mass on as
-the operator says (:class:`lingendice.model.leaks.Closure`). Where that mass, or mass absorbed, leaves less
-than 1 to the data and gamma < 1, there is no penalty on p'tau. At eps = 0 this is the stationary equation.
-Spurious traps of small samples (states whose only seen exit is themselves) make it nearly singular at
-gamma = 1; a small eps takes their mass away.
+the operator says (:class:`lingendice.model.leaks.Closure`). M is the total mass, with what visits those
+others and what has ended counted in (``Flow.mass_weight``, ``Flow.mass_offset``), so that every stationary
+tau has M = 1: at eps = 0 this is the stationary equation. A penalty on p'tau instead would ask the data for
+mass that is elsewhere, and none leaves the total to the residual alone, which near gamma = 1 hardly pins it.
+Spurious traps of small samples (states whose only seen exit is themselves) make the problem nearly singular
+at gamma = 1; a small eps takes their mass away.
 
 References
 ----------
@@ -63,9 +65,9 @@ class RidgeSystem:
         self.seen, self.q, self.rows, self.group, self.spread, *hubs = flow.scaled_rows()
         self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass
-        # Where mass is absorbed, or visits leaks, that of the data is not 1; gamma < 1 pins it as it is.
-        elsewhere = flow.mass_offset > 0.0 or bool((flow.mass_weight[self.seen] > 1.0).any())
-        self.penalty = 0.0 if self.gamma < 1.0 and elsewhere else 1.0
+        self.mass_weight = self.q * flow.mass_weight[self.seen]
+        self.mass_goal = 1.0 - flow.mass_offset
+        # The total mass of y is 1 where mass_weight'y = mass_goal.
         self._target = flow.start[self.seen] / self.q
 
     def with_ridge(self, ridge: float) -> RidgeSystem:
@@ -111,7 +113,7 @@ class RidgeSystem:
         loops = row_sums(self.rows.indptr, np.where(own, self.rows.data, 0.0))
         hubs = self.hub_out**2 @ (self.from_hubs**2).sum(axis=1)
         moved = self.gamma**2 * (self.rows.power(2) @ squares + hubs) - 2.0 * self.gamma * loops * self.spread
-        return np.maximum(1.0 + moved, 0.0) + self.penalty * self.q**2 + self.ridge  # type: ignore[no-any-return]
+        return np.maximum(1.0 + moved, 0.0) + self.mass_weight**2 + self.ridge  # type: ignore[no-any-return]
 
     def scaled(self, y: Floats) -> Floats:
         """M y."""
@@ -124,8 +126,9 @@ class RidgeSystem:
         return z - self.gamma * (self.rows @ arriving + self.hub_out @ (self.from_hubs @ z))  # type: ignore[no-any-return]
 
     def normal(self, y: Floats) -> Floats:
-        """H y = (M'M + penalty q q' + ridge) y, the Hessian of the problem."""
-        return self.scaled_transpose(self.scaled(y)) + (self.penalty * (self.q @ y)) * self.q + self.ridge * y
+        """H y = (M'M + w w' + ridge) y with w = ``mass_weight``, the Hessian of the problem."""
+        mass = float(self.mass_weight @ y)
+        return self.scaled_transpose(self.scaled(y)) + mass * self.mass_weight + self.ridge * y
 
     # -- solving ----------------------------------------------------------------------------------
 
@@ -147,7 +150,8 @@ class RidgeSystem:
 
     @cached_property
     def _right_side(self) -> Floats:
-        return self.scaled_transpose(self._target) + (self.penalty + self.ridge) * self.q
+        total = self.mass_goal * self.mass_weight
+        return self.scaled_transpose(self._target) + total + self.ridge * self.q
 
     def _descend(self, controls: Controls, start: Floats | None, rough: bool) -> Solver:
         y = self.q.copy() if start is None else np.maximum(start, 0.0)
@@ -246,9 +250,10 @@ class RidgeSystem:
         """What mass is worth to a functional of the distribution, by one more linear solve.
 
         ``sensitivity`` is the functional's derivative by mass on each row (states, or cells). Solves
-        H u = q s over the free entries, s with what the row brings to leaks. V = M u / q is to the ridge
-        solution what the value function is to the stationary distribution: a change dT of the operator
-        changes the functional by gamma mu' dT V, up to terms in the residual.
+        H u = q s over the free entries, s with what the row brings to leaks. V, which is M u / q with the
+        price of total mass (see :meth:`_priced`), is to the ridge solution what the value function is to the
+        stationary distribution: a change dT of the operator changes the functional by gamma mu' dT V, up to
+        terms in the residual.
         """
         ends, flow = pending if monitor is None else monitor, self.flow
         leaks = flow.with_leaks(np.zeros(flow.n_cells), sensitivity)
@@ -262,25 +267,41 @@ class RidgeSystem:
             if done == 0 or math.isnan(squared) or ends():
                 break
         u = descent.point()[0]
-        z = self.scaled(u)
-        return RidgeAdjoint(z, flow.gather(flow.with_leaks(self._over_rows(z / self.q), sensitivity)), u)
+        z, price = self.scaled(u), float(self.mass_weight @ u)
+        return RidgeAdjoint(z + self._of_ending(price) * self.q, self._priced(z, sensitivity, price), u)
+
+    def _priced(self, z: Floats, own: Floats | float, price: float) -> Floats:
+        """Values over states: z / q in seen rows, in leaks their ``own`` and those that they lead to.
+
+        The weights nu of the total mass depend on the operator as mass does: where a change dT brings mass m
+        to leaks or to ends, the penalty adds ``-price`` times what m amounts to there. All is counted from
+        the end of an episode, which is then worth 0 as elsewhere; rows that sum to 1 do not see it.
+        """
+        flow = self.flow
+        values = flow.gather(flow.with_leaks(self._over_rows(z / self.q), own))
+        return values - price * flow.mass_elsewhere + self._of_ending(price)
+
+    def _of_ending(self, price: float) -> float:
+        """What a unit of mass that ends for good costs by its weight in the total; none does at gamma = 1."""
+        return price / (1.0 - self.gamma) if self.gamma < 1.0 else 0.0
 
     def by_misfit(self, tau: Floats, found: RidgeAdjoint) -> ByMisfit:
         """How counts move the functional of an adjoint because the solution is not stationary.
 
-        With r = M y - c a change dp moves it by sum (ridge u y + z r) / p dp, and a change dT by gamma
-        (q u)' dT (r / q) besides gamma mu' dT V: mass and values exchange their roles. All of it is relative
-        to the mass, which ``tau`` is scaled by: the solution itself is the multiple that is best.
+        With r = M y - c a change dp moves it by sum (ridge u y + r M u) / p dp, and a change dT by gamma
+        (q u)' dT R besides gamma mu' dT V, with R = r / q priced by the misfit of the total mass: mass and
+        values exchange their roles. All of it is relative to the mass, which ``tau`` is scaled by: the
+        solution itself is the multiple that is best.
         """
         y = self.q * tau[self.seen]
         total = float(self._right_side @ y) / float(y @ self.normal(y))
         misfit = self.scaled(y) - self._target / total
-        by_data = self._over_rows((self.ridge * found.mass * y + found.scaled * misfit) / self.q**2)
-        values = self.flow.gather(self.flow.with_leaks(self._over_rows(misfit / self.q)))
+        by_data = (self.ridge * found.mass * y + self.scaled(found.mass) * misfit) / self.q**2
+        values = self._priced(misfit, 0.0, float(self.mass_weight @ y) - self.mass_goal / total)
         mass = self._over_rows(self.q * found.mass)
         in_leaks = self.flow.completed(mass) - self.flow.completed(np.zeros_like(mass)) - mass
         begun = (1.0 - self.gamma) * (1.0 / total - 1.0) * found.values
-        return ByMisfit(by_data, mass + in_leaks, values, begun)
+        return ByMisfit(self._over_rows(by_data), mass + in_leaks, values, begun)
 
     def _over_rows(self, seen: Floats) -> Floats:
         """Over all rows, with 0 where nothing was seen."""
@@ -386,8 +407,8 @@ class _HostDescent:
         if at_most is not None:
             budget = min(budget, at_most)
         self.squared, done = descend(
-            system.factor, system.q, system.penalty, system.ridge,
-            system.diagonal, self.free, self.y, self.residual, self.direction, self.squared, goal, budget,
+            system.factor, system.mass_weight, system.ridge, system.diagonal, self.free,
+            self.y, self.residual, self.direction, self.squared, goal, budget,
         )  # fmt: skip
         return self.squared, done
 

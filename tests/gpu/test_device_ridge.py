@@ -26,8 +26,9 @@ def dense_minimizer(system):
     """The ridge problem by a dense solve, entry after entry held at 0 until none is negative."""
     n = system.q.size
     columns = np.stack([system.scaled(unit) for unit in np.eye(n)], axis=1)
-    hessian = columns.T @ columns + system.penalty * np.outer(system.q, system.q) + system.ridge * np.eye(n)
-    right = columns.T @ system._target + (system.penalty + system.ridge) * system.q
+    weight = system.mass_weight
+    hessian = columns.T @ columns + np.outer(weight, weight) + system.ridge * np.eye(n)
+    right = columns.T @ system._target + system.mass_goal * weight + system.ridge * system.q
     free = np.ones(n, bool)
     while True:
         y = np.zeros(n)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import logged_mdp
@@ -9,11 +11,13 @@ from scipy.optimize import nnls
 
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
+from lingendice.results.interval import Influence
 from lingendice.solvers import ridge as ridge_module
 from lingendice.solvers.control import Controls, Stop
 from lingendice.solvers.ridge import RidgeSystem
 
 EXACT = Controls(tol=1e-13)
+pytestmark = pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
 
 
 def small_operator(seed, gamma, ratio, length=40, n_episodes=6, **choices):
@@ -41,16 +45,20 @@ def reference(operator, eps):
     T, b, p = dense_rows(operator)
     gamma = operator.gamma
     seen, unseen = np.flatnonzero(p > 0), np.flatnonzero(p == 0)
-    through = gamma * np.linalg.inv(np.eye(unseen.size) - gamma * T[np.ix_(unseen, unseen)])
-    detour = T[:, unseen] @ through @ T[np.ix_(unseen, seen)]
-    T_seen = T[np.ix_(seen, seen)] + detour[seen]
-    b_seen = b[seen] + b[unseen] @ through @ T[np.ix_(unseen, seen)]
+    visits = np.linalg.inv(np.eye(unseen.size) - gamma * T[np.ix_(unseen, unseen)])
+    into, back = T[np.ix_(seen, unseen)] @ visits, gamma * T[np.ix_(unseen, seen)]
+    T_seen = T[np.ix_(seen, seen)] + into @ back
+    b_seen = b[seen] + b[unseen] @ visits @ back
+    # A visit is one step; what a row lets go for good stays for all the steps that would have followed.
+    worth = np.ones(p.size)
+    if gamma < 1.0:
+        worth += gamma / (1.0 - gamma) * (1.0 - T.sum(axis=1))
+    nu = worth[seen] + gamma * into @ worth[unseen]
+    offset = b[unseen] @ visits @ worth[unseen]
     root = np.sqrt(p[seen])
     A = np.diag(p[seen]) - gamma * T_seen.T * p[seen]
-    leaks = bool(b[unseen].any() or T[np.ix_(seen, unseen)].any())
-    total = 0.0 if gamma < 1.0 and leaks else 1.0  # which gamma < 1 pins, below 1 where mass visits leaks
-    stacked = np.vstack([A / root[:, None], total * p[seen], np.sqrt(eps) * np.diag(root)])
-    right = np.concatenate([b_seen / root, [total], np.sqrt(eps) * root])
+    stacked = np.vstack([A / root[:, None], nu * p[seen], np.sqrt(eps) * np.diag(root)])
+    right = np.concatenate([b_seen / root, [1.0 - offset], np.sqrt(eps) * root])
     return nnls(stacked, right, maxiter=10_000)[0], stacked, right, root
 
 
@@ -66,6 +74,98 @@ def test_matches_nonnegative_least_squares(gamma, ratio, eps, length):
         tau = fit.tau
         assert fit.outcome.converged
         assert np.allclose(tau[np.isfinite(tau)], expected, atol=1e-7)
+
+
+def log_with_leaks_and_ends(seed, ends):
+    """60 steps of 12 episodes; nothing leaves states 4 and 5, nor perhaps some cells of the others."""
+    rng = np.random.default_rng(seed)
+    action = rng.integers(0, 2, 60) * (rng.random(60) < 0.7)
+    last = np.arange(60) % 5 == 4
+    return lg.Counts.from_transitions(
+        rng.integers(0, 4, 60), rng.integers(0, 6, 60), action=action, reward=rng.normal(size=60),
+        episode=np.arange(60) // 5, terminal=last & (rng.random(60) < 0.8) if ends else None,
+        n_states=6, n_actions=2, keep_episodes=False,
+    )  # fmt: skip
+
+
+EVERY_LEAK = pytest.mark.parametrize(
+    ("gamma", "options"),
+    [
+        *((gamma, {}) for gamma in (0.9, 0.99, 0.999, 1.0)),
+        (0.99, {"leak": "absorb"}),
+        (0.99, {"terminal": "restart"}),
+        (0.99, {"unseen": "leak", "restart": [0.1, 0.2, 0.1, 0.0, 0.3, 0.3]}),
+        (1.0, {"unseen": "leak"}),
+    ],
+)
+TOWARD = np.random.default_rng(9).dirichlet(np.ones(2), size=6)
+
+
+@EVERY_LEAK
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_matches_nonnegative_least_squares_with_leaks_and_ends(gamma, options, ratio, ends):
+    """The total mass that is asked to be 1 has what is elsewhere counted in."""
+    for seed, eps in ((0, 1e-5), (1, 1e-2)):
+        choices = Choices(gamma=gamma, policy=TOWARD, ratio=ratio)._replace(**options)
+        operator = compose(log_with_leaks_and_ends(seed, ends), choices)
+        fit = RidgeSystem(operator, eps).solve(EXACT)
+        expected, *_ = reference(operator, eps)
+        np.testing.assert_allclose(fit.tau[np.isfinite(fit.tau)], expected, rtol=1e-6, atol=1e-8)
+
+
+def value_by_hand(operator, eps, free):
+    """sum m r over the mass whose rewards are known, ended mass included, by dense least squares."""
+    _, stacked, right, _ = reference(operator, eps)
+    _, _, p = dense_rows(operator)
+    mass = np.zeros(p.size)
+    mass[np.flatnonzero(p > 0)[free]] = np.linalg.lstsq(stacked[:, free], right, rcond=None)[0]
+    mass *= p
+    cells = operator.spread(mass) if operator.ratio == "state" else mass
+    seen = operator.seen
+    weight = 1.0 + (operator.gamma / (1.0 - operator.gamma) * operator.ended if operator.ended.any() else 0.0)
+    return float(cells[seen] @ operator.reward[seen]) / float((cells * weight)[seen].sum())
+
+
+def slope(function, step):
+    """Central differences, extrapolated (Richardson)."""
+    wide, narrow = ((function(h) - function(-h)) / (2.0 * h) for h in (step, step / 2.0))
+    return (4.0 * narrow - wide) / 3.0
+
+
+@EVERY_LEAK
+@pytest.mark.parametrize("ratio", ["state", "state_action"])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_influence_is_the_derivative_with_leaks_and_ends(gamma, options, ratio, ends):
+    """Also of the weights of the total mass, which move as the operator does."""
+    eps, counts = 3e-3, log_with_leaks_and_ends(5, ends)
+    extra = {"clone": 0.0} if ratio == "state" else {}
+    solution = lg.solve(counts, gamma, policy=TOWARD, ratio=ratio, ridge=eps, tol=1e-13, **extra, **options)
+    operator, influence = solution.operator, Influence(solution)
+    free = solution.tau[solution.supported] > 0
+    piece = influence.value()
+    assert solution.value == pytest.approx(value_by_hand(operator, eps, free), rel=1e-8)
+    reward = counts.reward_mean - counts.reward[influence.cell]
+    psi = influence.tau[influence.cell] * (piece.noise[:, 0] + reward) + piece.shift[:, 0]
+    scale = max(float(np.abs(psi).max()), 1e-3)
+
+    def with_weights(entry_step, entry, start_step=0.0, start=0):
+        weights, starts = counts.count.astype(float), counts.initial_count.astype(float)
+        weights[entry] += entry_step
+        starts[start] += start_step
+        moved = replace(counts, count=weights, reward_count=weights, initial_count=starts)
+        return value_by_hand(compose(moved, operator.choices), eps, free)
+
+    for entry in range(0, counts.count.size, 7):
+        found = slope(lambda h, entry=entry: with_weights(h, entry), 1e-3) * counts.total / piece.scale
+        assert found == pytest.approx(psi[entry], rel=1e-6, abs=1e-6 * scale)
+    if piece.first is None:
+        return
+    total = float(counts.initial_count.sum())
+    for state in np.flatnonzero(counts.initial_count):
+        found = slope(lambda h, state=state: with_weights(0.0, 0, h, state), 1e-3) * total / piece.scale
+        assert found == pytest.approx(piece.first[state, 0], rel=1e-6, abs=1e-6 * scale)
 
 
 @pytest.mark.parametrize("eps", [1e-6, 1e-2])
