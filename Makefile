@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-oldest test-coverage test-cupy bench paper paper-quick paper-control paper-control-quick lint docs clean
+.PHONY: help demo test test-oldest test-coverage test-cupy golden golden-write bench paper paper-quick paper-control paper-control-quick lint docs clean
 
 help:
 	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a plot"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-oldest     run the tests that need no extras on the lowest versions pyproject.toml allows"
 	@echo "make test-coverage   run the test suite and show which lines it does not reach"
 	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no GPU, takes 600 MB"
+	@echo "make golden  compare what the library answers with what is recorded; make golden-write: record it"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
 	@echo "make paper-control   run its control experiments (hours); make paper-control-quick: one log per setting"
@@ -78,6 +79,13 @@ $(CUPY_VENV)/.made: pyproject.toml
 
 test-cupy: $(CUPY_VENV)/.made
 	LINGENDICE_REQUIRE_CUPY=1 $(CUPY_VENV)/bin/python -m pytest tests/gpu/test_cupy.py $(PYTEST_ARGS)
+
+# Fails where an answer moved. Whoever records anew says in the commit which changes were meant.
+golden: $(VENV)/.dev
+	$(BIN)/python benchmarks/golden/run.py
+
+golden-write: $(VENV)/.dev
+	$(BIN)/python benchmarks/golden/run.py --write
 
 bench: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)

@@ -1,0 +1,1 @@
+"""What the library answers today, committed: its errors on suites of logs, and single answers."""
