@@ -182,9 +182,10 @@ def solve(
         penalty on E_p tau - 1, or ``normalize="self"`` to impose it. The tabular answer depends on none.
     bound
         The paper's C: 0 <= w <= C and |w_f| <= C. Without it w and w_f are free, but ``method="sgd"`` steps
-        within |w_f| <= 2; ``sol.gap`` is that of the free problem, so that it shows where 2 is too small.
-        Divergences whose best f is unbounded (KL, reverse KL, Jensen-Shannon, Hellinger, Wasserstein) are
-        defined with |w_f| <= 10 unless ``bound=`` says otherwise.
+        within |w_f| <= 2, over an orthonormal basis of the same features where these are a matrix;
+        ``sol.gap`` is that of the free problem, so that it shows where 2 is too small. Divergences whose best
+        f is unbounded are defined with |w_f| <= 10 for the features as they are given (KL, reverse KL,
+        Jensen-Shannon, Hellinger), or |f| <= 10 (Wasserstein), unless ``bound=`` says otherwise.
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"sgd"`` for

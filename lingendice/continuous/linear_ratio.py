@@ -127,12 +127,14 @@ def solve_features(transitions: Transitions, request: Request, reason: str) -> R
             blocks.append(_expected(phi, samples, place, options, rng))
     flow = _flow(samples, n, firsts)
     tau_features = MatrixFeatures(np.vstack([logged, np.zeros((n + firsts, logged.shape[1]))]))
-    cutoff = DUAL_CUTOFF if isinstance(phi, Bumps) else 1e-10
-    dual, _ = orthonormalized(MatrixFeatures(np.vstack(blocks)), flow.p, cutoff)
+    dual = MatrixFeatures(np.vstack(blocks))
+    if isinstance(phi, Bumps):
+        dual, _ = orthonormalized(dual, flow.p, DUAL_CUTOFF)
     problem = RatioProblem.build(
         flow, tau_features, dual, divergence=objective.divergence, penalty=objective.penalty,
         ridge=request.ridge, normalize="penalty", bound=objective.bound,
     )  # fmt: skip
+    problem, _ = problem.with_orthonormal_dual()
     if problem.unsolvable is not None:
         outcome = without_steps(problem, request.limits.tol, "convex")
     else:

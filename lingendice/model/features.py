@@ -25,6 +25,8 @@ from lingendice.data.checks import (
 
 LARGEST_FEATURE = 1e150
 """Larger ones have squares that overflow, and answers that would be NaN."""
+COLLINEAR = 1e-10
+"""Share of the variance of features of the same length below which a direction is a rounding error."""
 
 
 class FeatureMap(ABC):
@@ -374,14 +376,20 @@ def one_hot(groups: Any) -> FittedFeatures:
 
 
 def orthonormalized(
-    features: MatrixFeatures, distribution: Floats, cutoff: float = 1e-10
+    features: MatrixFeatures, distribution: Floats, least_variance: float | None = None
 ) -> tuple[MatrixFeatures, Floats]:
     """The same span in a basis that is orthonormal under ``distribution``: (features @ back, back).
 
-    Directions whose share of the features' variance is below ``cutoff`` are dropped: they are rounding
-    errors of nearly collinear features, and would make every inner solve meaningless.
+    Directions that are rounding errors of nearly collinear features would make every inner solve meaningless,
+    and are dropped; features are scaled to the same length for this, so that their units do not matter.
+    ``least_variance`` drops all directions with a smaller share of the variance of the features as they are.
     """
-    values, vectors = np.linalg.eigh(features.gram(distribution))
-    keep = values > cutoff * values[-1]
-    back = vectors[:, keep] / np.sqrt(values[keep])
+    gram = features.gram(distribution)
+    length = np.ones(len(gram))
+    if least_variance is None:
+        length = np.sqrt(np.diag(gram))
+        length[length == 0.0] = 1.0
+    values, vectors = np.linalg.eigh(gram / length / length[:, None])
+    keep = values > (COLLINEAR if least_variance is None else least_variance) * values[-1]
+    back = vectors[:, keep] / np.sqrt(values[keep]) / length[:, None]
     return MatrixFeatures(np.ascontiguousarray(features.matrix @ back)), back

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from lingendice.divergences import (
     Wasserstein,
     read_divergence,
 )
-from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
+from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular, orthonormalized
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Controls, Outcome, Step, Stop, run
 from lingendice.solvers.dual_maximum import Best, maximize_dual
@@ -95,6 +95,22 @@ class RatioProblem:
                 )
             return cls(flow, features, MatrixFeatures(read.root()), read, dual_ridge=1.0, **choices)
         return cls(flow, features, dual_features or Tabular(flow.n_cells), read, **choices)
+
+    def with_orthonormal_dual(self) -> tuple[RatioProblem, Floats | None]:
+        """The same problem with dual features that are orthonormal under p, and the matrix that takes its
+        dual coefficients back; the problem itself and None where no such basis may be taken.
+
+        A bound on |v| belongs to the basis that was given: in another one it would be another problem, and
+        the gap would certify that one. Only a dual without such a bound may change its basis.
+        """
+        basis, dual = self.dual_features, self.divergence
+        # What these constrain is f itself, in whatever basis.
+        bounds_values = isinstance(dual, (PolyhedralMetric, TotalVariation))
+        bounds_coefficients = not bounds_values and bool(np.isfinite(self.dual_box).any())
+        if not isinstance(basis, MatrixFeatures) or isinstance(dual, MMD) or bounds_coefficients:
+            return self, None
+        found, back = orthonormalized(basis, self.flow.p)
+        return replace(self, dual_features=found), back
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
-from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
+from lingendice.model.features import MatrixFeatures, Tabular, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers.control import Controls
@@ -120,15 +120,12 @@ def read_problem(
                 f"{name} are 0 in every cell with data, or so small that their squares are; scale them, or "
                 "give at least one that is not"
             )
-    back = None
-    sparse = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS
-    if isinstance(phi, MatrixFeatures) and choices.bound is None and not sparse:
-        phi, back = orthonormalized(phi, flow.p)
     problem = RatioProblem.build(
         flow, psi, phi, choices.divergence, penalty=choices.penalty, ridge=choices.ridge or 0.0,
         normalize=choices.normalize, bound=choices.bound,
     )  # fmt: skip
-    return problem, back
+    large = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS
+    return (problem, None) if large else problem.with_orthonormal_dual()
 
 
 def choose_method(problem: RatioProblem, method: str) -> tuple[str, str]:

@@ -131,6 +131,71 @@ def test_a_point_at_the_bounds_is_optimal_by_general_solvers(name, normalize, so
     assert abs(outcome.gap.primal - primal) < 1e-9
 
 
+CONJUGATES = {
+    "kl": (lambda y: np.expm1(y) - y, np.expm1, np.inf),
+    "reverse_kl": (lambda y: -np.log1p(-y) - y, lambda y: y / (1 - y), 1.0),
+    "hellinger": (lambda y: y * y / (1 - y), lambda y: 1 / (1 - y) ** 2 - 1, 1.0),
+    "jensen_shannon": (
+        lambda y: -np.log(2 - np.exp(y)) - y, lambda y: np.exp(y) / (2 - np.exp(y)) - 1, np.log(2),
+    ),
+}  # fmt: skip
+
+
+def objective_by_scipy(counts, gamma, psi, phi, name, w, bound=10.0):
+    """max over |v| <= bound of the objective at w, by L-BFGS on the formulas of the divergence."""
+    step, p = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=1) / counts.sum()
+    mass = p * (psi @ w)
+    away = (1 - gamma) / len(counts) + gamma * step.T @ mass - mass
+    excess, slope, limit = CONJUGATES[name]
+
+    def loss(v):
+        f = phi @ v
+        if f.max() >= limit:
+            return 1e10, 0.0 * v
+        return mass @ excess(f) - away @ f, phi.T @ (mass * slope(f) - away)
+
+    box, tight = [(-bound, bound)] * phi.shape[1], {"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000}
+    best = minimize(loss, np.zeros(phi.shape[1]), jac=True, method="L-BFGS-B", bounds=box, options=tight)
+    return -best.fun + 0.5 * (p @ psi @ w - 1) ** 2
+
+
+@pytest.mark.parametrize("method", ["convex", "extragradient", "sgd"])
+@pytest.mark.parametrize("name", CONJUGATES)
+def test_the_default_bound_is_certified_in_the_basis_that_was_given(name, method):
+    """|w_f| <= 10 binds: in an orthonormal basis the gap was that of another problem (w_f up to 40)."""
+    counts = chain_counts(10, seed=1)
+    rng = np.random.default_rng(1)
+    psi, phi = rng.uniform(0.0, 1.0, (10, 3)), rng.normal(size=(10, 4)) * [0.001, 0.003, 0.03, 0.1]
+    problem = {"features": psi, "dual_features": phi, "divergence": name, "initial": np.full(10, 0.1)}
+    limit = {"max_iter": 2_000} if method != "convex" else {}
+    solution = lg.solve(counts, 0.9, method=method, tol=1e-8, **problem, **limit)
+    assert np.abs(solution.w_f).max() <= 10 * (1 + 1e-12)
+    ours = objective_by_scipy(counts, 0.9, psi, phi, name, solution.w_tau)
+    assert solution.objective == pytest.approx(ours, abs=1e-7)
+    exact = solution if method == "convex" else lg.solve(counts, 0.9, method="convex", tol=1e-8, **problem)
+
+    def attained(w):
+        return objective_by_scipy(counts, 0.9, psi, phi, name, np.abs(w))
+
+    options = {"maxiter": 400, "xatol": 1e-7, "fatol": 1e-10}
+    best = minimize(attained, exact.w_tau, method="Nelder-Mead", options=options).fun
+    assert solution.lower_bound - 1e-7 <= best <= solution.objective + 1e-7
+    if method == "convex":
+        assert solution.converged
+        assert np.abs(solution.w_f).max() > 9.99
+
+
+def test_units_of_dual_features_change_nothing_where_no_bound_is_asked_for():
+    """A feature in small units was taken for a rounding error of the others, and left out of the maximum."""
+    counts = chain_counts(10, seed=1)
+    rng = np.random.default_rng(1)
+    psi, phi = rng.uniform(0.0, 1.0, (10, 3)), rng.normal(size=(10, 4))
+    plain = lg.solve(counts, 0.9, features=psi, dual_features=phi, initial=np.full(10, 0.1))
+    small = lg.solve(counts, 0.9, features=psi, dual_features=phi * [1e-7, 1, 1, 1], initial=np.full(10, 0.1))
+    assert small.objective == pytest.approx(plain.objective, rel=1e-6)
+    assert np.allclose(small.w_f * [1e-7, 1, 1, 1], plain.w_f, rtol=1e-5)
+
+
 def least_total_variation(step, p, gamma, psi, phi, total):
     """min over w >= 0 of mass ``total`` of the max over |Phi v| <= 1/2, by the linear program in (w, y)."""
     n, width = psi.shape
