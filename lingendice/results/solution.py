@@ -311,21 +311,31 @@ class Solution(Result):
         """Hard bounds on the value whatever happens past the data, for gamma < 1; None without leak.
 
         With m the mass absorbed where the data end, and that of cells without a logged reward, sum p tau r +
-        m [r_min, r_max] over ``reward_range``; without it they hold if rewards stay within those seen.
+        m [r_min, r_max] over ``reward_range``; without it they hold if rewards stay within those seen. Where
+        episodes of the log end in terminal states they may do so past the data, too, and earn 0 from then on:
+        the range of what is absorbed there is widened to hold 0. The bounds take the rest as the log has it:
+        transitions, ends and mean rewards of cells with data, and first states. Noise is for ``interval``.
         Under ``leak="restart"`` they come from one more solve with the leaks absorbed, made when first
         read, where that mass exceeds 1e-3.
         """
         if not self.certified or self.gamma == 1.0 or self.value is None:
             return None
-        if not self.operator.absorbs_leaks:
+        exact = self.operator.absorbs_leaks and self.cell_ridge_distribution is None
+        if not exact:
             return self._absorbed.value_bounds if self._unknown_mass > LEAK_WORTH_BOUNDS else None
-        known = self._known_reward
-        reward = np.asarray(self.operator.reward)[known]
-        if not reward.size and self.reward_range is None:
+        reward, known = np.asarray(self.operator.reward), self._known_reward
+        rewards = reward[np.isfinite(reward)]  # those given for cells without data, too
+        if not rewards.size and self.reward_range is None:
             return None
-        low, high = self.reward_range or (float(reward.min()), float(reward.max()))
-        identified = float(self.cell_distribution[known] @ reward)
-        return identified + self._unknown_mass * low, identified + self._unknown_mass * high
+        low, high = self.reward_range or (float(rewards.min()), float(rewards.max()))
+        identified = float(self.cell_distribution[known] @ reward[known])
+        # A step that was logged without its reward earned one; only what follows the data may have ended.
+        unrewarded = self._unknown_mass - self.leak
+        least, most = (min(low, 0.0), max(high, 0.0)) if self.operator.ended.any() else (low, high)
+        return (
+            identified + unrewarded * low + self.leak * least,
+            identified + unrewarded * high + self.leak * most,
+        )
 
     @cached_property
     def _absorbed(self) -> Solution:

@@ -512,6 +512,8 @@ def _derive(
     result.value_scale = scale / result.identified if result.identified > 0 else float("nan")
     if question.leak == "absorb" and question.reward_range is not None:
         low, high = (make.one(bound) for bound in question.reward_range)
+        if any(ended > 0):  # an episode may end past the data, too, and earns 0 from then on
+            low, high = min(low, make.one(0)), max(high, make.one(0))
         result.bounds = earned + result.leak * low, earned + result.leak * high
 
 

@@ -133,6 +133,85 @@ def test_bounds_hold_under_restart_too():
     assert restarting.to_dict()["value_bounds"] == list(restarting.value_bounds)
 
 
+def chain_with_ends(rng):
+    """A log with terminal flags over states that were never left, or not by every action."""
+    n, n_actions = int(rng.integers(3, 8)), int(rng.integers(1, 3))
+    size = int(rng.integers(10, 60))
+    state, following = rng.integers(0, n, (2, size))
+    action, reward = (
+        rng.integers(0, n_actions, size),
+        rng.uniform(*rng.choice([(1, 2), (-2, -1), (-1, 1)]), size),
+    )
+    drop = (state == 0) | ((state == 1) & (action == 0))  # leaks
+    drop[:2] = False
+    state[:2], action[:2], following[:2] = 2, 0, [0, 1]
+    kept = ~drop
+    terminal = rng.random(size) < rng.uniform(0.0, 0.4)
+    terminal[:2] = False
+    columns = [column[kept] for column in (state, following, action, reward)]
+    sizes = {"n_states": n, "n_actions": n_actions}
+    episode = np.arange(int(kept.sum()))
+    return lg.Counts.from_transitions(*columns, episode, terminal=terminal[kept], **sizes)
+
+
+def completed_value(counts, policy, initial, gamma, rng, ends):
+    """The value where cells without data have rows, ends and rewards of some kind, by a dense solve."""
+    n, n_actions = policy.shape
+    visits = counts.cell_count.astype(float)
+    step = counts.matrix.toarray()[:, :n] / np.maximum(visits, 1)[:, None]
+    unseen = visits == 0
+    missing = int(unseen.sum())
+    step[unseen] = rng.dirichlet(np.full(n, 0.3), size=missing) * (1 - ends)
+    seen_rewards = counts.reward[~unseen]
+    reward = counts.reward.copy()
+    reward[unseen] = rng.choice([seen_rewards.min(), seen_rewards.max()], size=missing)
+    chain = np.einsum("sa,sat->st", policy, step.reshape(n, n_actions, n))
+    earned = np.einsum("sa,sa->s", policy, reward.reshape(n, n_actions))
+    return float((1 - gamma) * initial @ np.linalg.solve(np.eye(n) - gamma * chain, earned))
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_bounds_hold_where_episodes_can_end_past_the_data(default):
+    """Mass that leaves the data may end there and earn 0: the truth lay outside in 148 of 400 such chains."""
+    rng = np.random.default_rng(3)
+    bounded = 0
+    for _ in range(400 if not default else 60):
+        counts = chain_with_ends(rng)
+        n, n_actions = counts.n_states, counts.n_actions
+        policy, initial = rng.dirichlet(np.ones(n_actions), size=n), rng.dirichlet(np.ones(n))
+        gamma = float(rng.choice([0.5, 0.9, 0.99]))
+        options = {} if default else PLUG_IN
+        bounds = lg.solve(counts, gamma, policy=policy, initial=initial, **options).value_bounds
+        if bounds is None:
+            continue
+        bounded += 1
+        for ends in (0.0, 0.5, 1.0):
+            # Where the log has no ends there are none elsewhere either: that is what the bounds assume.
+            share = ends if counts.has_terminals else 0.0
+            truth = completed_value(counts, policy, initial, gamma, rng, share)
+            assert bounds[0] - 1e-9 <= truth <= bounds[1] + 1e-9
+    assert bounded > (300 if not default else 40)
+
+
+def test_bounds_use_rewards_given_for_cells_without_data():
+    counts = lg.Counts.from_transitions([0, 0], [1, 0], n_states=2)
+    solution = lg.solve(counts, 0.9, initial=[1, 0], reward=[1.0, 50.0])
+    # Half of each step leads to state 1, which earns 50 and may stay there.
+    reached = np.linalg.solve(np.eye(2) - 0.9 * np.array([[0.5, 0.5], [0.0, 1.0]]), [1.0, 50.0])
+    assert solution.value_bounds[1] == pytest.approx(0.1 * reached[0])
+
+
+@pytest.mark.parametrize("options", [{"ridge": 0.3}, {"features": np.ones((4, 1)), "method": "convex"}])
+def test_bounds_of_other_problems_are_those_of_the_exact_equation(options):
+    """With leak="absorb" they were made of the distribution that a ridge or features had moved."""
+    counts = lg.Counts.from_transitions(
+        [0, 1, 2, 1, 0, 0], [1, 2, 3, 0, 1, 1], None, [1, 0, 4, 2, 1, 0], n_states=4
+    )
+    exact = lg.solve(counts, 0.9, initial=[1, 0, 0, 0], leak="absorb")
+    other = lg.solve(counts, 0.9, initial=[1, 0, 0, 0], leak="absorb", **options)
+    assert other.value_bounds == pytest.approx(exact.value_bounds, rel=1e-9)
+
+
 def test_the_gap_closes_where_leaks_absorb():
     counts = log().with_states(5, 3)
     solution = lg.solve(counts, 0.9, policy=np.full((5, 3), 1 / 3), initial=np.full(5, 0.2), leak="absorb")
