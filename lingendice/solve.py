@@ -171,7 +171,7 @@ def solve(
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution). Default:
         none. Its bias is in no standard error, so that intervals are refused.
     reward_range
-        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen), and for the interval
+        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen) and for the interval
         of the default with a policy, which then allows for rewards that were never logged. After the end of
         an episode the reward is 0, which the bounds allow for by themselves.
     features, dual_features
@@ -190,7 +190,9 @@ def solve(
     method
         ``"auto"``, or ``"gth"`` (dense elimination), ``"elimination"`` (sparse), ``"gauss-seidel"``,
         ``"aggregation"`` for the exact equation; ``"convex"``, ``"extragradient"``, ``"sgd"`` for
-        GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``).
+        GenDICE's saddle point, which stop at a primal-dual gap of ``tol`` (``sol.gap``). At ``gamma=1``
+        they refuse several recurrent classes, of which every mixture is an optimum, unless ``ridge`` or the
+        features leave a single one.
     tol
         L1 error of the distribution for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit

@@ -27,6 +27,7 @@ from lingendice.results.solution import effective_size
 from lingendice.results.targets import Estimate
 from lingendice.results.variants import BaselineSolution
 from lingendice.solvers.control import Controls
+from lingendice.solvers.stationary import refusal_of_classes, several_classes
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -104,6 +105,12 @@ def stationarity(counts: Counts, policy: Any, gamma: float, initial: Any) -> Sta
     return Stationarity(seen, p, matrix.tocsc(), flow.start[seen], reward, operator, weight)
 
 
+def _require_one_class(method: str, operator: EmpiricalOperator) -> None:
+    n_classes = several_classes(operator.chain, operator.gamma)
+    if n_classes > 1:
+        raise refusal_of_classes(method, n_classes)
+
+
 def target_operator(
     counts: Counts, gamma: float, policy: Any = None, initial: Any = None
 ) -> EmpiricalOperator:
@@ -156,7 +163,7 @@ def gradient_dice(
     E_p, to which the mass of terminal states is added where they absorb. The value is E_p[tau r], not
     rescaled.
 
-    gamma = 1 is supported (``penalty`` > 0 and one recurrent class).
+    gamma = 1 is supported (``penalty`` > 0); several recurrent classes are refused there.
 
     References
     ----------
@@ -177,6 +184,7 @@ def gradient_dice(
     if require_number("penalty", penalty) == 0.0 and gamma == 1.0:
         raise ValueError("gradient_dice at gamma=1 needs penalty > 0: without it tau = 0 is optimal")
     system = stationarity(counts, policy, gamma, initial)
+    _require_one_class("gradient_dice", system.operator)
     every = np.ones(system.seen.size, dtype=bool)
     _, tau, _ = system.saddle(every, 1.0, 0.0, -penalty, -1.0, 0.0)
     note = f"E_p tau = {float(system.p @ tau):.4f}, least tau {tau.min():.3g}"
@@ -209,7 +217,8 @@ def best_dice(
     value is E_p[zeta r]. Each round of the active-set method factorizes one sparse system of 2 n + 1 unknowns
     for n cells with data.
 
-    gamma = 1 is supported.
+    gamma = 1 is supported; several recurrent classes are refused there, of which it would take those that
+    earn most.
 
     References
     ----------
@@ -232,6 +241,7 @@ def best_dice(
             raise ValueError(f"{name} must be positive: without it the tabular saddle point need not exist")
     alpha_reward = require_number("alpha_reward", alpha_reward, at_least=-np.inf)
     system = stationarity(counts, policy, gamma, initial)
+    _require_one_class("best_dice", system.operator)
     free, zeta = np.ones(system.seen.size, dtype=bool), np.zeros(system.seen.size)
     earned = alpha_reward * system.p * system.reward
     settled = False

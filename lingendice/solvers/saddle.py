@@ -18,7 +18,7 @@ from lingendice.data.checks import (
     require_whole,
 )
 from lingendice.divergences import MMD, PolyhedralMetric, TotalVariation
-from lingendice.model.features import MatrixFeatures, Tabular, read_features
+from lingendice.model.features import MatrixFeatures, Tabular, orthonormalized, read_features
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.solvers import convex, extragradient, sgd
 from lingendice.solvers.control import Controls
@@ -33,6 +33,7 @@ from lingendice.solvers.problem import (
     without_steps,
 )
 from lingendice.solvers.request import SADDLE_METHODS, ObjectiveChoices
+from lingendice.solvers.stationary import refusal_of_classes, several_classes, stationary_distributions
 
 if TYPE_CHECKING:
     from lingendice.solvers.request import MethodChoices, Request
@@ -50,6 +51,8 @@ LARGEST_BASIS = 2000
 """Sparse features of f up to which an orthonormal basis, which is dense, takes their place."""
 LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
+EXPRESSED = 1e-8
+"""1 - cosine between a mixture of distributions and its projection on features that can express it."""
 Choose: TypeAlias = Callable[[RatioProblem, str], tuple[str, str]]
 """The method for a problem, given what the caller said, and why."""
 Start: TypeAlias = "Callable[[RatioProblem, str, MethodChoices, dict[str, Any], Controls], SaddleSolver]"
@@ -65,6 +68,7 @@ def solve_saddle(
     """
     controls = request.limits
     problem, back = read_problem(operator, request.objective)
+    _require_one_optimum(operator, problem, controls)
     method, reason = (choose or choose_method)(problem, request.method.name)
     options = read_options(method, request.method.options)
     asked = problem
@@ -84,6 +88,29 @@ def solve_saddle(
                 reason += f"; SGD keeps |w_f| <= {problem.dual_box.max():.3g}: see bound="
     outcome.reason = reason
     return SaddleFit(problem, outcome, back)
+
+
+def _require_one_optimum(operator: EmpiricalOperator, problem: RatioProblem, controls: Controls) -> None:
+    """Refuse several recurrent classes at gamma = 1 where tau can express more than one of their mixtures.
+
+    A ridge makes the optimum unique. So do features that can express a single mixture, or none.
+    """
+    n_classes = several_classes(operator.chain, operator.gamma)
+    if n_classes == 1 or problem.ridge > 0.0:
+        return
+    features, flow = problem.features, problem.flow
+    fits = max(features.n_features, n_classes) <= LARGEST_BASIS
+    if isinstance(features, MatrixFeatures) and fits:
+        found = stationary_distributions(operator.chain, 1.0, None, False, "auto", controls)
+        root = np.sqrt(flow.p[flow.seen])
+        masses = np.stack([flow.spread(mu)[flow.seen] for mu in found.every], axis=1) / root[:, None]
+        lengths = np.linalg.norm(masses, axis=0)  # 0 for a class without data
+        masses = masses[:, lengths > 0] / lengths[lengths > 0]  # orthogonal: classes share no cell
+        basis, _ = orthonormalized(features, flow.p)
+        cosines = np.linalg.svd((root[:, None] * basis.matrix[flow.seen]).T @ masses, compute_uv=False)
+        if int((cosines > 1.0 - EXPRESSED).sum()) < 2:
+            return
+    raise refusal_of_classes("the saddle point without a ridge=", n_classes)
 
 
 def judged(asked: RatioProblem, outcome: SaddleOutcome, tol: float) -> SaddleOutcome:

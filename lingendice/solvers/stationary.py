@@ -53,6 +53,20 @@ class Distributions(NamedTuple):
     """Of the hardest class solved, with the largest error of any."""
 
 
+def several_classes(chain: TransitionRows, gamma: float) -> int:
+    """Number of recurrent classes where they leave the distribution open (gamma = 1), else 1. O(nnz)."""
+    return len(find_classes(chain.extended()[0]).recurrent) if gamma == 1.0 else 1
+
+
+def refusal_of_classes(method: str, n_classes: int) -> ValueError:
+    """For methods to which any mixture of the classes is as good as any other."""
+    return ValueError(
+        f"at gamma=1 the chain has {n_classes} recurrent classes, and every mixture of their distributions "
+        f"solves {method}; solve(...) without method=, features= or bound= gives one distribution per "
+        "class (sol.distributions) or, with initial=, the limit from there; or take gamma < 1"
+    )
+
+
 def stationary_distributions(
     chain: TransitionRows,
     gamma: float,

@@ -597,3 +597,18 @@ def test_what_continuous_states_have_no_use_for_is_refused(method, given, messag
 def test_a_weight_of_rewards_that_is_no_number_is_refused(mdp, full):
     with pytest.raises(ValueError, match="alpha_reward must be"):
         baselines.best_dice(full, GAMMA, policy=mdp["policy"], alpha_reward=np.nan)
+
+
+@pytest.mark.parametrize("initial", [None, [0, 0, 0, 0, 1.0]])
+@pytest.mark.parametrize("method", [baselines.gradient_dice, baselines.best_dice])
+def test_several_classes_are_refused_at_gamma_1(method, initial):
+    """BestDICE called the mixture solved that earns most, and GradientDICE's system is singular."""
+    table = np.array([[1, 2, 0, 0, 0], [2, 1, 0, 0, 0], [0, 0, 1, 3, 0], [0, 0, 2, 1, 0], [1, 0, 1, 0, 1]])
+    state, following = np.repeat(np.indices((5, 5)).reshape(2, 25), table.ravel(), axis=1)
+    counts = lg.Counts.from_transitions(state, following, np.zeros_like(state), 1.0 * state)
+    policy = np.ones((5, 1))
+    with pytest.raises(ValueError, match="2 recurrent classes, and every mixture"):
+        method(counts, 1.0, policy=policy, initial=initial)
+    exact = baselines.model_based(counts, 1.0, policy=policy, initial=[0, 0, 0, 0, 1.0])
+    assert exact.value == pytest.approx((0.5 + (2 * 8 + 3 * 9) / 17) / 2)  # half of the walks end in each
+    assert method(counts, 0.9, policy=policy, initial=[0, 0, 0, 0, 1.0]).converged

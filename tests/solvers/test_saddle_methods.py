@@ -488,3 +488,49 @@ def test_methods_refuse_what_they_do_not_serve():
         next(solve_extragradient(RatioProblem.build(flow, divergence="dudley"), TIGHT))
     with pytest.raises(ValueError, match="f-divergences"):
         bounded_for_sgd(RatioProblem.build(flow, divergence="mmd"))
+
+
+# -- several recurrent classes ------------------------------------------------------------------------
+
+
+CLASSES = np.array([[1, 2, 0, 0, 0], [2, 1, 0, 0, 0], [0, 0, 1, 3, 0], [0, 0, 2, 1, 0], [1, 0, 1, 0, 1]])
+"""States 0 and 1, 2 and 3, and a transient one."""
+
+
+@pytest.mark.parametrize("initial", [None, [0, 0, 0, 0, 1.0]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            {"method": method, "divergence": name}
+            for method in ("convex", "extragradient", "sgd")
+            for name in SMOOTH
+        ),
+        {"method": "convex", "divergence": "total_variation"},
+        {"method": "convex", "divergence": "mmd"},
+        {"method": "convex", "normalize": "self"},
+        {"bound": 5.0},
+        {"features": np.eye(5)},
+        {"features": np.array([[1, 0], [1, 0], [0, 2], [0, 3], [0, 0]])},  # the two ratios
+    ],
+)
+def test_several_classes_are_refused_at_gamma_1(options, initial):
+    """Every method said SOLVED and returned a mixture of its own."""
+    with pytest.raises(ValueError, match="2 recurrent classes, and every mixture"):
+        lg.solve(CLASSES, initial=initial, **options)
+
+
+@pytest.mark.parametrize("options", [{"ridge": 0.1}, {"features": np.ones((5, 1))}])
+def test_several_classes_are_solved_where_the_optimum_is_unique(options):
+    """A ridge, or features that can express no stationary distribution, leave a single optimum."""
+    found = [lg.solve(CLASSES, method=method, tol=1e-9, **options) for method in ("convex", "extragradient")]
+    assert all(solution.converged for solution in found)
+    np.testing.assert_allclose(found[0].stationary, found[1].stationary, atol=1e-3)
+
+
+def test_one_class_beside_transient_states_is_solved():
+    chain = CLASSES.copy()
+    chain[2, 0] = 1
+    exact = lg.solve(chain)
+    for method in ("convex", "extragradient"):
+        np.testing.assert_allclose(lg.solve(chain, method=method).stationary, exact.stationary, atol=1e-6)
