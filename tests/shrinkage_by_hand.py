@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import nnls
-from scipy.stats import foldnorm
+from scipy.optimize import brentq, nnls
 from scipy.stats import t as student
 
 import lingendice as lg
@@ -180,8 +179,9 @@ class ByHand:
         self.outcomes += min(abs(once.sum()), 3 * math.sqrt((once**2).sum()))
         bias = self.fill + self.ridge_error + self.outcomes
         share = moved**2 / (moved**2).sum()
-        quantile = student.ppf(0.975, min(G - 1, 1 / (share**2).sum()))
-        self.half = quantile / 1.959963984540054 * self.se * foldnorm.ppf(0.95, bias / self.se)
+        noise = student(min(G - 1, 1 / (share**2).sum()), loc=bias, scale=self.se)
+        widest = bias + 1e4 * self.se
+        self.half = brentq(lambda half: noise.cdf(half) - noise.cdf(-half) - 0.95, 0.0, widest)
 
 
 FEW = {"n_episodes": 12, "n_steps": 8}

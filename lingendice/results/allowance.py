@@ -19,9 +19,11 @@ The allowance B is a sum of three parts:
                 of outcomes (the rule of three), and |sum of c (y - Q)| over outcomes (x, s') seen once, which
                 stand for those never seen (Good and Turing)
 
-The interval is value +- t/z se cv(B / se), with cv the quantile of |N(B / se, 1)| and t that of Student for
-as many degrees of freedom as episodes count: it covers whatever the bias is within +-B, and is value +- B
-where the standard error is 0.
+The half-width is the quantile of |B + se T|, with T of Student for as many degrees of freedom as episodes
+count: it covers whatever the bias is within +-B, and is B where the standard error is 0. Few episodes make
+the standard error uncertain, and not the allowance: B enters as it is. Of several intervals at once
+(:class:`lingendice.Comparison`) each is se q + B, q the joint quantile: biases of either sign may add to
+noise of either sign, so that no joint quantile of one tail would do, and none is narrower than it is alone.
 
 References
 ----------
@@ -146,24 +148,20 @@ def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = No
 
 
 def half_width(error: float, bias: float, level: float, degrees: float) -> float:
-    """t / z times the standard error times the folded-normal quantile at bias / error."""
+    """The c with P(|bias + error T| <= c) = level, T of Student: bias as it is, and what noise adds to it."""
     if error == 0.0 or math.isinf(bias):
         return bias
-    widened = student_quantile(level, degrees) / student_quantile(level, math.inf)
-    return widened * error * folded_normal_quantile(bias / error, level)
+    return max(bias + error * _beyond_the_bias(bias / error, level, degrees), 0.0)
 
 
-def folded_normal_quantile(shift: float, level: float) -> float:
-    """The c with P(|N(shift, 1)| <= c) = level."""
-    from scipy.special import ndtr, ndtri
+def _beyond_the_bias(shift: float, level: float, degrees: float) -> float:
+    """The e with P(|T + shift| <= shift + e) = level: from both tails' quantile to that of one."""
+    from scipy.special import stdtr, stdtrit
 
-    # One tail is all there is beyond a few standard deviations, and bounds the quantile below.
-    low, high = max(shift + float(ndtri(level)), 0.0), shift + float(ndtri(0.5 + level / 2.0))
-    if shift > 8.0:
-        return low
+    low, high = max(float(stdtrit(degrees, level)), -shift), student_quantile(level, degrees)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if ndtr(middle - shift) - ndtr(-middle - shift) < level:
+        if stdtr(degrees, middle) - stdtr(degrees, -middle - 2.0 * shift) < level:
             low = middle
         else:
             high = middle

@@ -305,10 +305,14 @@ class Comparison(Hinted):
     def _quantiles(
         self, contrast: Floats, error: Floats, degrees: Floats, level: float, two_sided: bool
     ) -> Floats:
-        """Student's quantiles of the probability that the largest standardized contrast has as a Gaussian."""
-        from scipy.special import ndtr, stdtrit
+        """Student's quantiles of the probability that the largest standardized contrast has as a Gaussian.
 
-        quantile = self._quantile(contrast, error, level, two_sided)
+        That of the largest is no smaller than that of one, which draws may fall short of.
+        """
+        from scipy.special import ndtr, ndtri, stdtrit
+
+        alone = float(ndtri(0.5 + level / 2.0 if two_sided else level))
+        quantile = max(self._quantile(contrast, error, level, two_sided), alone)
         few = np.isfinite(degrees)
         quantiles = np.full(degrees.size, quantile)
         quantiles[few] = stdtrit(degrees[few], ndtr(quantile))

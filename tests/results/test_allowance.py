@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import A, S, count, exact, random_mdp, walk
 from scipy.stats import foldnorm, norm
+from scipy.stats import t as student
 from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
 
 import lingendice as lg
 from lingendice.model.compose import Choices
 from lingendice.results.allowance import (
     allowed_interval,
-    folded_normal_quantile,
     half_width,
     never_seen,
     value_scores,
@@ -82,11 +82,18 @@ def test_of_many_outcomes_seen_once_three_standard_deviations_are_allowed_for():
     assert never_seen(np.full(100, -0.1)) == pytest.approx(3.0)
 
 
-@given(st.floats(0, 30), st.floats(0.5, 0.999))
-def test_the_folded_normal_quantile_is_scipys(shift, level):
-    found = folded_normal_quantile(shift, level)
+@given(st.floats(0, 30), st.floats(0.5, 0.999), st.floats(0.1, 10))
+def test_half_widths_of_gaussian_noise_are_scipys(shift, level, error):
     expected = shift + norm.ppf(level) if shift > 8 else foldnorm.ppf(level, shift)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert half_width(error, shift * error, level, math.inf) == pytest.approx(error * expected, rel=1e-6)
+
+
+@given(st.floats(0, 30), st.floats(0.05, 0.999), st.floats(1, 60))
+def test_half_widths_hold_students_noise_beside_the_bias(shift, level, degrees):
+    """P(|bias + error T| <= half) = level: the bias is not multiplied by the quantile of few episodes."""
+    half = half_width(2.0, 2.0 * shift, level, degrees) / 2.0
+    assert student.cdf(half - shift, degrees) - student.cdf(-half - shift, degrees) == pytest.approx(level)
+    assert half <= shift + student.ppf(0.5 + level / 2.0, degrees) * (1 + 1e-9)
 
 
 def test_half_widths_between_noise_and_bias():
@@ -96,6 +103,8 @@ def test_half_widths_between_noise_and_bias():
     widths = [half_width(1.0, bias, 0.95, math.inf) for bias in (0, 0.1, 1, 3, 10, 100)]
     assert widths == sorted(widths)
     assert widths[-1] == pytest.approx(100 + 1.644854, rel=1e-6)
+    assert half_width(1e-300, 5.0, 0.95, 1) == pytest.approx(5.0)
+    assert half_width(1.0, 1e12, 0.95, 3) - 1e12 == pytest.approx(2.353363, abs=1e-3)
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])

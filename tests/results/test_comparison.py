@@ -6,6 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from logs import A, S, count, exact, random_mdp, walk
 
 import lingendice as lg
@@ -250,6 +252,31 @@ def test_a_policy_beside_itself_differs_by_nothing():
         found = lg.solve(log, 0.9, policy=[np.ones((3, 1))], horizon=7).difference(0, "behavior")
         assert found.standard_error == 0.0
         assert found.high - found.estimate == pytest.approx(found.bias_allowance, rel=1e-9)
+
+
+@given(
+    seed=st.integers(0, 50),
+    episodes=st.integers(2, 12),
+    n_policies=st.integers(1, 3),
+    gamma=st.sampled_from([0.9, 1.0]),
+    options=st.sampled_from([{}, PLUG_IN, {"ratio": "state", "ridge": 1e-3}, {"horizon": 5}]),
+    level=st.sampled_from([0.5, 0.9, 0.95, 0.99]),
+)
+@settings(max_examples=60, deadline=None)
+def test_simultaneous_intervals_are_no_narrower_than_single_ones(
+    seed, episodes, n_policies, gamma, options, level
+):
+    """With few episodes the allowance for bias grew by t / z in single ones alone: 2.66 beside 1.87."""
+    policies = np.random.default_rng(seed).dirichlet(np.ones(A), size=(n_policies, S))
+    counts = count(walk(random_mdp(), episodes, 6, seed=seed, ending=0.1))
+    together = lg.solve(counts, gamma, policy=list(policies), **options)
+    every = together.interval(level)
+    for name, row in enumerate(together.differences(level)):
+        alone = together[name].interval(level)
+        width = every.entry(name).high - every.entry(name).low
+        assert width >= (alone.high - alone.low) * (1 - 1e-9)
+        paired = together.difference(together.ranking[name], "behavior", level)
+        assert row["over_behavior"].high >= paired.high - 1e-9 * abs(paired.high)
 
 
 def test_several_distributions_are_not_called_a_want_of_rewards():
