@@ -7,65 +7,33 @@ thread pool, whose compile time is several times that of a plain function.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import sys
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache as remember
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 from numba import njit
-from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.sigutils import normalize_signature
 
+# A later Numba may have other classes for its cache: its own rules are then better than no kernel at all.
+try:
+    from lingendice.kernels.disk_cache import open_cache
+except (ImportError, AttributeError):
+    from numba.core.caching import FunctionCache as open_cache
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FUSED = {"reassoc", "contract", "nsz", "arcp"}
-_IMPORTS = re.compile(rb"^from (lingendice\.kernels\.[\w.]+) import", re.MULTILINE)
-
-
-@remember
-def _digest(module: str) -> str:
-    """A digest of a module and of all that its kernels take, and have compiled in, from other modules."""
-    found = sys.modules[module]
-    source = found.__loader__.get_data(found.__file__)
-    parts = [_digest(name.decode()) for name in _IMPORTS.findall(source)]
-    return hashlib.sha256("".join(parts).encode() + source).hexdigest()
-
-
-class _Index(IndexDataCacheFile):
-    """The list of what is on disk for one kernel, empty if it was written by other sources than today's.
-
-    Numba compares the function's own file alone, and that only after it has unpickled every entry, which
-    names the classes of its arguments: one that an upgrade has moved raises ModuleNotFoundError. What is
-    compared here is compared first. A class that moved without any other change still raises, and counts
-    as nothing found, like a file that was cut short.
-    """
-
-    def __init__(self, cache: Any, function: Callable[..., Any]) -> None:
-        known = cache._cache_file
-        super().__init__(cache.cache_path, cache._impl.filename_base, known._source_stamp)
-        self._version = f"{known._version} {_digest('lingendice')} {_digest(function.__module__)}"
-
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            return super()._load_index()
-        except (ImportError, AttributeError, UnpicklingError, EOFError, TypeError, ValueError):
-            return {}
 
 
 def _keep(compiled: Any, function: Callable[..., Any]) -> Any:
-    """Keep what is compiled on disk, until its sources or the package change."""
+    """Keep what is compiled on disk, until its sources or the package change; else in memory alone."""
     if hasattr(compiled, "enable_caching"):  # else compiling is switched off
-        compiled.enable_caching()
-        # A later Numba may keep its index elsewhere: its own rules are then better than no kernel at all.
-        with suppress(AttributeError, TypeError):
-            compiled._cache._cache_file = _Index(compiled._cache, function)
+        try:
+            compiled._cache = open_cache(function)
+        except (AttributeError, TypeError):
+            compiled.enable_caching()
     return compiled
 
 
