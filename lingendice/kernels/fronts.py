@@ -1,7 +1,7 @@
 """Sparse elimination of a Markov chain without subtractions, front by front.
 
 Each supernode gathers the rates among its own states (pivots) and those it borders into one dense front,
-adds what its children in the tree left over, eliminates the pivots with `eliminate_block`, and leaves the
+adds what its children in the tree left over, eliminates the pivots block by block, and leaves the
 rates among its border for its parent. A pivot's row is complete in its front: S_k is a plain row sum there.
 
 References
@@ -21,14 +21,25 @@ from lingendice.kernels.gth_dense import (
     SAFE_HIGH,
     SAFE_LOW,
     SAFE_SUM,
-    eliminate_block,
+    carried_by_blas,
+    carry_pivots,
+    eliminate_pivots,
+    rows_at_once,
     solve_pivot_wide,
 )
 from lingendice.kernels.jit import fused_kernel, kernel
 
-# Progress of one run of fronts: next place in the schedule, pivots done in that front (-1 before it is
-# filled), and -1 or the step at which the elimination broke down.
-NEXT_PLACE, PIVOTS_DONE, BROKEN_STEP = range(3)
+# Progress of one run of fronts: next place in the schedule, what is done with that front, from which row on,
+# the child whose left-over is being added, pivots done, and -1 or the step at which the elimination broke down.
+NEXT_PLACE, PHASE, ROW, CHILD, PIVOTS_DONE, BROKEN_STEP, PROGRESS_SIZE = range(7)
+
+# What is done with a front, one after the other; pivots and carrying take turns, block by block.
+_CLEAR, _GATHER, _PIVOTS, _CARRY, _STORE, _LEAVE = range(6)
+
+# What moving an entry in memory takes, in operations of a matrix product.
+_MOVE = 50.0
+# Entries cleared, and pivots stored, between two looks at the budget.
+_CLEARED_AT_ONCE, _STORED_AT_ONCE = 1 << 20, 16
 
 
 class Fronts(NamedTuple):
@@ -68,7 +79,7 @@ class Factor(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Scratch of one run: a front, one integer per state, and what `eliminate_block` works with."""
+    """Scratch of one run: a front, one integer per state, and what `eliminate_pivots` works with."""
 
     front: Any
     local: Any
@@ -151,7 +162,8 @@ def plan_runs(begin, size, above, n_parts):
 def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, room, budget):
     """Run the schedule from ``progress`` up to place ``stop``, or until ``budget`` operations are spent.
 
-    Returns True when the run has ended; `BROKEN_STEP` then says whether it broke down.
+    Any step of a front may be cut: the largest may hold most of the chain, and each of them takes seconds
+    there. Returns True when the run has ended; `BROKEN_STEP` then says whether it broke down.
     """
     schedule, child, sibling, left_over = plan
     begin, size, border_start, border, block = fronts
@@ -167,85 +179,143 @@ def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, 
         front = matrix[: n * n].reshape((n, n))
 
         # The front: matrix entries that its pivots eliminate, and what its children left over.
-        if progress[PIVOTS_DONE] < 0:
-            matrix[: n * n] = 0.0
+        if progress[PHASE] == _CLEAR:
+            at = progress[ROW]
+            while at < n * n:
+                if spent > budget:
+                    progress[ROW] = at
+                    return False
+                end = min(n * n, at + _CLEARED_AT_ONCE)
+                matrix[at:end] = 0.0
+                spent += _MOVE * (end - at)
+                at = end
             for k in range(pivots):
                 local[begin[s] + k] = k
             for i in range(width):
                 local[border[border_start[s] + i]] = pivots + i
             for q in range(entry_start[s], entry_start[s + 1]):
                 front[local[row[q]], local[column[q]]] += data[where[q]]
-            c = child[s]
+            progress[PHASE] = _GATHER
+            progress[CHILD] = child[s]
+            progress[ROW] = 0
+        if progress[PHASE] == _GATHER:
+            c = progress[CHILD]
             while c >= 0:
                 start = border_start[c]
                 end = border_start[c + 1]
-                at = left_over[c]
-                for i in range(start, end):
+                first = start + progress[ROW]
+                at = left_over[c] + progress[ROW] * (end - start)
+                for i in range(first, end):
+                    if spent > budget:
+                        progress[CHILD] = c
+                        progress[ROW] = i - start
+                        return False
                     line = front[local[border[i]]]
                     for j in range(start, end):
                         line[local[border[j]]] += left[at]
                         at += 1
+                    spent += _MOVE * (end - start)
+                progress[ROW] = 0
                 c = sibling[c]
-            spent += 4.0 * n * n
+            progress[PHASE] = _PIVOTS
             progress[PIVOTS_DONE] = 0
 
         # Small blocks while the pivot rows outweigh the update, large ones where memory traffic does.
         step = np.int64(BLOCK if n > 700 else BLOCK // 2)
-        while progress[PIVOTS_DONE] < pivots:
-            if spent > budget:
-                return False
+        while progress[PHASE] == _PIVOTS or progress[PHASE] == _CARRY:
             first = progress[PIVOTS_DONE]
             last = min(pivots, first + step)
-            bad = eliminate_block(front, first, last, exit_rate[begin[s] : begin[s + 1]], work)
-            # A front without border ends the chain: only the last of all may have no way out.
-            if bad < 0 and last == n and s < size.size - 1:
-                bad = n - 1
-            if bad >= 0:
-                progress[BROKEN_STEP] = begin[s] + bad
-                return True
-            spent += 2.0 * (last - first) * (n - first) * (n - first)
+            if progress[PHASE] == _PIVOTS:
+                if first >= pivots:
+                    progress[PHASE] = _STORE
+                    progress[ROW] = 0
+                    break
+                if spent > budget:
+                    return False
+                bad = eliminate_pivots(front, first, last, exit_rate[begin[s] : begin[s + 1]], work)
+                # A front without border ends the chain: only the last of all may have no way out.
+                if bad < 0 and last == n and s < size.size - 1:
+                    bad = n - 1
+                if bad >= 0:
+                    progress[BROKEN_STEP] = begin[s] + bad
+                    return True
+                progress[PHASE] = _CARRY
+                progress[ROW] = last
+                if not carried_by_blas(n, first, last):
+                    spent += 2.0 * (last - first) * (n - first) * (n - first)
+                    progress[ROW] = n
+            at_once = rows_at_once(n, first, last)
+            while progress[ROW] < n:
+                if spent > budget:
+                    return False
+                low = progress[ROW]
+                high = min(n, low + at_once)
+                carry_pivots(front, first, last, low, high, work)
+                spent += 2.0 * (last - first) * (n - first) * (high - low)
+                progress[ROW] = high
+            progress[PHASE] = _PIVOTS
             progress[PIVOTS_DONE] = last
 
-        # The factor by pivot, W_ik and U_kj, and the rates left among the border.
-        at = block[s]
-        for k in range(pivots):
-            for i in range(k + 1, n):
-                columns[at + i] = front[i, k]
+        # The factor by pivot, W_ik and U_kj, and the rates left among the border. Some pivots at a time share
+        # the cache lines of the columns that they lie in.
+        while progress[PHASE] == _STORE:
+            first = progress[ROW]
+            if first >= pivots:
+                progress[PHASE] = _LEAVE
+                progress[ROW] = pivots
+                break
+            if spent > budget:
+                return False
+            last = min(pivots, first + _STORED_AT_ONCE)
+            at = block[s]
+            for i in range(first + 1, n):
+                for k in range(first, min(last, i)):
+                    columns[at + k * n + i] = front[i, k]
             if rows.size > 0:
-                for j in range(k + 1, n):
-                    rows[at + j] = front[k, j]
-            at += n
-        at = left_over[s]
-        for i in range(pivots, n):
+                for k in range(first, last):
+                    for j in range(k + 1, n):
+                        rows[at + k * n + j] = front[k, j]
+            spent += 2.0 * _MOVE * (last - first) * n
+            progress[ROW] = last
+        at = left_over[s] + (progress[ROW] - pivots) * width
+        for i in range(progress[ROW], n):
+            if spent > budget:
+                progress[ROW] = i
+                return False
             for j in range(pivots, n):
                 left[at] = front[i, j]
                 at += 1
-        progress[PIVOTS_DONE] = -1
+            spent += _MOVE * width
+        progress[PHASE] = _CLEAR
+        progress[ROW] = 0
         progress[NEXT_PLACE] += 1
     return True
 
 
 @fused_kernel
-def solve_distribution(fronts, factor, x, high, low):
-    """Back substitution over supernodes ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
+def solve_distribution(fronts, factor, owner, x, high, low):
+    """Back substitution over steps ``high - 1`` down to ``low``: x_k = sum_i x_i W_ik / S_k.
 
-    ``x`` is by step, its last entry set by the caller. Returns whether all values stayed in the safe range.
+    ``owner`` is the supernode of every step, and ``x`` is by step, its last entry set by the caller. Returns
+    whether all values stayed in the safe range.
     """
     begin, size, border_start, border, block = fronts
     columns, _, exit_rate = factor
     buffer = np.empty(1)
-    for s in range(high - 1, low - 1, -1):
+    for s in range(owner[high - 1], owner[low] - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]
         if buffer.size < n:
             buffer = np.empty(2 * n)
         for q in range(border_start[s], border_start[s + 1]):
             buffer[pivots + q - border_start[s]] = x[border[q]]
-        k = pivots - 1
-        if s == size.size - 1:
+        k = min(begin[s + 1], high) - begin[s] - 1
+        for j in range(k + 1, pivots):
+            buffer[j] = x[begin[s] + j]
+        if begin[s] + k == x.size - 1:
             buffer[k] = x[begin[s] + k]
             k -= 1
-        while k >= 0:
+        while k >= 0 and begin[s] + k >= low:
             at = block[s] + k * n
             line = columns[at + k + 1 : at + n]
             known = buffer[k + 1 : n]
@@ -262,11 +332,11 @@ def solve_distribution(fronts, factor, x, high, low):
 
 
 @kernel
-def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):
+def solve_distribution_wide(fronts, factor, owner, mantissa, exponent, high, low):
     """`solve_distribution` with one exponent per entry, for what spans more than float64 holds."""
     begin, size, border_start, border, block = fronts
     columns, _, exit_rate = factor
-    for s in range(high - 1, low - 1, -1):
+    for s in range(owner[high - 1], owner[low] - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]
         states = np.empty(n, np.int64)
@@ -274,31 +344,30 @@ def solve_distribution_wide(fronts, factor, mantissa, exponent, high, low):
             states[k] = begin[s] + k
         for q in range(border_start[s], border_start[s + 1]):
             states[pivots + q - border_start[s]] = border[q]
-        for k in range(pivots - 1, -1, -1):
-            if s < size.size - 1 or k < pivots - 1:
+        for k in range(min(begin[s + 1], high) - begin[s] - 1, max(begin[s], low) - begin[s] - 1, -1):
+            if begin[s] + k < mantissa.size - 1:
                 rate = exit_rate[begin[s] + k]
                 solve_pivot_wide(columns, block[s], n, 1, k, states, rate, mantissa, exponent)
 
 
 @fused_kernel
-def push_rewards(fronts, factor, r, t, low, high):
-    """Forward pass of the adjoint over supernodes ``low`` to ``high - 1``, in place, by step.
+def push_rewards(fronts, factor, owner, r, t, buffer, low, high):
+    """Forward pass of the adjoint over steps ``low`` to ``high - 1``, in place, by step.
 
     r_i += W_ik r_k / S_k, likewise t; r_k and t_k are left divided by S_k, except at the last step of all.
+    ``buffer``, two rows as long as the largest front, carries a front that is cut over to the next call: the
+    sums are the same bits wherever it is cut.
     """
     begin, size, border_start, border, block = fronts
     columns, _, exit_rate = factor
-    buffer = np.empty((2, 1))
-    for s in range(low, high):
+    for s in range(owner[low], owner[high - 1] + 1):
         n = size[s]
         first = begin[s]
         pivots = begin[s + 1] - first
-        if buffer.shape[1] < n:
-            buffer = np.empty((2, 2 * n))
-        for i in range(n):
-            buffer[0, i] = 0.0
-            buffer[1, i] = 0.0
-        for k in range(pivots):
+        stop = min(pivots, high - first)
+        if low <= first:
+            buffer[:, :n] = 0.0
+        for k in range(max(low - first, 0), stop):
             r[first + k] += buffer[0, k]
             t[first + k] += buffer[1, k]
             if first + k == r.size - 1:
@@ -314,25 +383,33 @@ def push_rewards(fronts, factor, r, t, low, high):
             for i in range(n - k - 1):
                 to_r[i] += a * line[i]
                 to_t[i] += b * line[i]
+        if stop < pivots:
+            break
         for q in range(border_start[s], border_start[s + 1]):
             r[border[q]] += buffer[0, pivots + q - border_start[s]]
             t[border[q]] += buffer[1, pivots + q - border_start[s]]
 
 
 @fused_kernel
-def solve_bias(fronts, factor, r, t, gain, h, high, low):
-    """Back substitution of the adjoint: h_k = r_k - gain t_k + sum_j U_kj h_j (r, t as pushed)."""
+def solve_bias(fronts, factor, owner, r, t, gain, h, high, low):
+    """Back substitution of the adjoint over steps ``high - 1`` down to ``low``.
+
+    h_k = r_k - gain t_k + sum_j U_kj h_j (r, t as pushed).
+    """
     begin, size, border_start, border, block = fronts
     rows = factor.rows
     buffer = np.empty(1)
-    for s in range(high - 1, low - 1, -1):
+    for s in range(owner[high - 1], owner[low] - 1, -1):
         n = size[s]
         pivots = begin[s + 1] - begin[s]
         if buffer.size < n:
             buffer = np.empty(2 * n)
         for q in range(border_start[s], border_start[s + 1]):
             buffer[pivots + q - border_start[s]] = h[border[q]]
-        for k in range(pivots - 1, -1, -1):
+        last = min(begin[s + 1], high) - begin[s] - 1
+        for j in range(last + 1, pivots):
+            buffer[j] = h[begin[s] + j]
+        for k in range(last, max(begin[s], low) - begin[s] - 1, -1):
             total = 0.0
             if begin[s] + k < r.size - 1:
                 at = block[s] + k * n

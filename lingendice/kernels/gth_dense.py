@@ -23,10 +23,14 @@ from collections.abc import Callable
 import numpy as np
 
 from lingendice.kernels.blas import add_product
-from lingendice.kernels.jit import fused_kernel, kernel
+from lingendice.kernels.jit import fused_kernel, inlined, kernel
 
 # Pivots in one block step: at most this many.
 BLOCK = 64
+
+# Operations in one kernel call: a twentieth of a second or so on a slow core, so that limits and Ctrl-C are
+# noticed.
+PORTION = 400_000_000
 
 # Below this many later states plain loops beat the call overhead of BLAS.
 BLAS_CUTOFF = 40
@@ -41,17 +45,22 @@ SAFE_HIGH = 2.0**400
 SAFE_SUM = 2.0**-600
 
 
-@kernel
-def update_by_blas(front, first, last, work):
-    """Carry the eliminated pivot rows ``first:last`` into all rows from ``last`` on.
+@inlined
+def carried_by_blas(n, first, last):
+    """Whether pivots ``first:last`` of n states enter the later rows through BLAS."""
+    return n - last >= BLAS_CUTOFF and last - first >= 4
 
-    With N the strict upper triangle of the pivots' U, a later row enters the pivots' columns as
-    a <- a (I - N)^-1 = a (I + N + N^2 + ...), a nonnegative product, then adds a U to its later columns.
-    """
-    n = front.shape[0]
+
+@kernel
+def rows_at_once(n, first, last):
+    """Later rows that one call carries pivots into: some `PORTION` operations, at least one tile of BLAS."""
+    return max(64, PORTION // (2 * (last - first) * (n - first)) // 64 * 64)
+
+
+@kernel
+def _count_paths(front, first, last, work):
+    """Write (I - N)^-1 = I + N + N^2 + ... into ``work``, N the strict upper triangle of the pivots' U."""
     width = last - first
-    keep = np.zeros(2)
-    keep[0] = 1.0
     paths = work[:width, :width]
     for l in range(width):  # noqa: E741
         for j in range(width):
@@ -62,25 +71,39 @@ def update_by_blas(front, first, last, work):
             if a > 0.0:
                 for j in range(m + 1, width):
                     paths[l, j] += a * front[first + m, first + j]
-    entering = work[width : width + n - last, :width]
-    for i in range(n - last):
+
+
+@kernel
+def carry_pivots(front, first, last, low, high, work):
+    """Carry the eliminated pivot rows ``first:last`` into the later rows ``low:high``.
+
+    With N the strict upper triangle of the pivots' U, a later row enters the pivots' columns as
+    a <- a (I - N)^-1, a nonnegative product, then adds a U to its later columns. ``work`` is as
+    `eliminate_pivots` left it.
+    """
+    width = last - first
+    keep = np.zeros(2)
+    keep[0] = 1.0
+    entering = work[width : width + high - low, :width]
+    for i in range(high - low):
         for j in range(width):
-            entering[i, j] = front[last + i, first + j]
-    add_product(entering, paths, keep, front[last:, first:last])
+            entering[i, j] = front[low + i, first + j]
+    add_product(entering, work[:width, :width], keep, front[low:high, first:last])
     keep[1] = 1.0
-    add_product(front[last:, first:last], front[first:last, last:], keep, front[last:, last:])
+    add_product(front[low:high, first:last], front[first:last, last:], keep, front[low:high, last:])
 
 
 @fused_kernel
-def eliminate_block(front, first, last, exit_rate, work):
+def eliminate_pivots(front, first, last, exit_rate, work):
     """Eliminate states ``first:last`` of a dense front in place; all states before them are gone already.
 
-    Writes S into ``exit_rate[first:last]``. Returns -1, or the first state whose S is zero (such a state
-    cannot leave towards the later ones), where the work stops. ``work`` is (n + BLOCK, BLOCK) or larger, and
-    ``last - first`` at most ``BLOCK``. Cost: 2 (last - first) n'^2 for n' states left.
+    Where `carried_by_blas` says so the rows from ``last`` on are left to `carry_pivots`, which is nearly all
+    of the work; else they are done here. Writes S into ``exit_rate[first:last]``. Returns -1, or the first
+    state whose S is zero (such a state cannot leave towards the later ones), where the work stops. ``work``
+    is (n + BLOCK, BLOCK) or larger, and ``last - first`` at most ``BLOCK``.
     """
     n = front.shape[0]
-    by_blas = n - last >= BLAS_CUTOFF and last - first >= 4
+    by_blas = carried_by_blas(n, first, last)
     stop = last if by_blas else n
     for i in range(first, stop):
         # Two pivot rows at a time halve the memory traffic of the row they enter.
@@ -113,8 +136,18 @@ def eliminate_block(front, first, last, exit_rate, work):
             for j in range(n - i - 1):
                 later[j] = later[j] / total
     if by_blas:
-        update_by_blas(front, first, last, work)
+        _count_paths(front, first, last, work)
     return -1
+
+
+@kernel
+def eliminate_block(front, first, last, exit_rate, work):
+    """`eliminate_pivots`, and all later rows at once: 2 (last - first) n'^2 operations for n' states left."""
+    n = front.shape[0]
+    status = eliminate_pivots(front, first, last, exit_rate, work)
+    if status < 0 and carried_by_blas(n, first, last):
+        carry_pivots(front, first, last, last, n, work)
+    return status
 
 
 @kernel
@@ -245,22 +278,32 @@ def gth_small(rates):
 def dense_factor(
     rates: np.ndarray, monitor: Callable[[], bool] | None = None
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Factor a copy of ``rates`` block by block: (front, exit rates S, status as `eliminate_block`).
+    """Factor a copy of ``rates`` block by block: (front, exit rates S, status as `eliminate_pivots`).
 
-    Each kernel call eliminates at most 64 states, so an interrupt is heard in between; ``monitor`` is
-    asked there too, and raises `InterruptedError` here when it answers yes.
+    The ``monitor`` is asked between kernel calls of some `PORTION` operations, and raises `InterruptedError`
+    here when it answers yes.
     """
     n = rates.shape[0]
     front = np.array(rates, dtype=np.float64, order="C")
     exit_rate = np.empty(n)
     step = BLOCK if n > 700 else BLOCK // 2
     work = np.empty((n + BLOCK, BLOCK))
-    for first in range(0, n, step):
+
+    def look() -> None:
         if monitor is not None and monitor():
             raise InterruptedError("elimination stopped on request")
-        status = eliminate_block(front, first, min(n, first + step), exit_rate, work)
+
+    for first in range(0, n, step):
+        last = min(n, first + step)
+        look()
+        status = eliminate_pivots(front, first, last, exit_rate, work)
         if status >= 0:
             return front, exit_rate, status
+        if n - last >= BLAS_CUTOFF and last - first >= 4:
+            at_once = rows_at_once(n, first, last)
+            for low in range(last, n, at_once):
+                look()
+                carry_pivots(front, first, last, low, min(n, low + at_once), work)
     return front, exit_rate, -1
 
 

@@ -76,19 +76,15 @@ def elimination_tree(graph_start, graph, order):
 
 
 @kernel
-def column_counts(graph_start, graph, order, parent):
-    """Later states touched by each step's elimination, plus one, for a postordered tree.
+def continue_counts(graph_start, graph, order, parent, step, seen, count, first, budget):
+    """Count what is touched by each step's elimination, from step ``first`` on; see `count_columns`.
 
-    Step k is touched by those between its earlier neighbors and itself in the tree. O(fill), which is little
-    beside what an elimination costs.
+    Ends when ``budget`` entries were visited, or after the last step; returns the next one.
     """
     n = order.size
-    step = np.empty(n, np.int32)
-    for k in range(n):
-        step[order[k]] = k
-    count = np.ones(n, np.int64)
-    seen = np.full(n, -1, np.int32)
-    for k in range(n):
+    visited = 0
+    k = first
+    while k < n and visited < budget:
         seen[k] = k
         v = order[k]
         for q in range(graph_start[v], graph_start[v + 1]):
@@ -96,7 +92,27 @@ def column_counts(graph_start, graph, order, parent):
             while i < k and seen[i] != k:
                 seen[i] = k
                 count[i] += 1
+                visited += 1
                 i = parent[i]
+        visited += 1
+        k += 1
+    return k
+
+
+def count_columns(graph_start, graph, order, parent, budget, look):
+    """Later states touched by each step's elimination, plus one, for a postordered tree.
+
+    Step k is touched by those between its earlier neighbors and itself in the tree. O(fill), which is little
+    beside what an elimination costs, but may be seconds: ``look()`` is called after every ``budget`` visits.
+    """
+    n = order.size
+    step = np.empty(n, np.int32)
+    step[order] = np.arange(n, dtype=np.int32)
+    seen, count = np.full(n, -1, np.int32), np.ones(n, np.int64)
+    first = 0
+    while first < n:
+        first = continue_counts(graph_start, graph, order, parent, step, seen, count, first, budget)
+        look()
     return count
 
 

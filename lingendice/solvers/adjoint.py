@@ -167,7 +167,7 @@ def _recurrent_bias(
     from lingendice.solvers.aggregation import relative_values, solve_stationary
 
     def eliminated(factor: Elimination) -> tuple[float, Floats]:
-        return factor.factorize(rates.data, threads=threads, monitor=monitor).bias(earned, time)
+        return factor.factorize(rates.data, threads=threads, monitor=monitor).bias(earned, time, monitor)
 
     if (factor := analyzed(rates, 0, MODERATE_FLOPS, monitor)) is not None:
         return eliminated(factor)

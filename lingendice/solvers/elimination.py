@@ -23,10 +23,12 @@ Array = np.ndarray
 Lists = tuple[Array, Array]  # where each list starts, and all lists in a row
 Entries = tuple[Array, Array, Array]
 
-# Operations in one kernel call: a tenth of a second or so on a slow core.
-_CHUNK_OPERATIONS = 1e9
+# What one kernel call does: a twentieth of a second or so on a slow core.
+_CHUNK_OPERATIONS = float(gth_dense.PORTION)
 _CHUNK_VISITS = 5_000_000
-_CHUNK_ENTRIES = 50_000_000
+_CHUNK_COUNTED = 20_000_000
+_CHUNK_ENTRIES = 20_000_000
+_CHUNK_WIDE_ENTRIES = 2_000_000
 
 
 class Elimination:
@@ -101,7 +103,7 @@ class Elimination:
                 return self
         order = ordering.finish_order(state, nodes)
         self._order, parent = symbolic.elimination_tree(*graph, order)
-        count = symbolic.column_counts(*graph, self._order, parent)
+        count = symbolic.count_columns(*graph, self._order, parent, _CHUNK_COUNTED, monitor.check)
         self._begin, self._size, self._owner, self._above = symbolic.group_steps(parent, count)
         self._graph = graph
         width = np.diff(self._begin).astype(np.float64)
@@ -124,8 +126,8 @@ class Elimination:
 
         ``keep_rows`` keeps what `bias` needs; without it the factor takes half the memory. Independent
         subtrees are shared among the threads: the result is the same for any number. `EliminationError` where
-        the chain is not irreducible, `InterruptedError` where the ``monitor``, asked between chunks of about
-        0.1 s at most, ends the work.
+        the chain is not irreducible, `InterruptedError` where the ``monitor``, asked between chunks of less
+        than 0.1 s, ends the work.
         """
         monitor = monitor or Monitor()
         if not self.complete:
@@ -147,7 +149,8 @@ class Elimination:
             if first == stop:
                 return -1
             widest = int(size[schedule[first:stop]].max())
-            progress = np.array([first, -1, -1])
+            progress = np.zeros(elimination.PROGRESS_SIZE, np.int64)
+            progress[elimination.NEXT_PLACE], progress[elimination.BROKEN_STEP] = first, -1
             room = elimination.Room(
                 np.empty(widest * widest),
                 np.empty(self.n, np.int32),
@@ -172,30 +175,36 @@ class Elimination:
         self._fronts, self._factor = fronts, factor
         return self
 
-    def _chunks(self) -> list[tuple[int, int]]:
-        """Ranges of supernodes with bounded factor entries, in order."""
-        groups = self._size.size
-        n_chunks = 1 + int(self._block[-1]) // _CHUNK_ENTRIES
-        levels = np.linspace(0, self._block[-1], n_chunks + 1)[1:-1]
-        cuts = [0, *np.unique(np.searchsorted(self._block[:-1], levels)).tolist(), groups]
-        return list(pairwise(cuts))
+    def _chunks(self, entries: int) -> list[tuple[int, int]]:
+        """Ranges of steps with about this many entries of the factor, in order."""
+        of_step = self._size[self._owner]
+        last = np.cumsum(of_step)
+        n_chunks = 1 + int(last[-1]) // entries
+        levels = np.linspace(0, last[-1], n_chunks + 1)[1:-1]
+        cuts = np.unique(np.concatenate([[0], np.searchsorted(last, levels), [self.n]]))
+        return list(pairwise(cuts.tolist()))
 
-    def stationary(self) -> np.ndarray:
+    def stationary(self, monitor: Monitor | None = None) -> np.ndarray:
         """The stationary distribution, sum one, every entry relatively accurate. Cost: one pass over the
-        factor."""
+        factor; `InterruptedError` where the ``monitor`` ends the work."""
+        monitor = monitor or Monitor()
         x = np.empty(self.n)
         x[-1] = 1.0
-        factored = self._fronts, self._factor
-        safe = all(
-            elimination.solve_distribution(*factored, x, high, low) for low, high in reversed(self._chunks())
-        )
+        factored = self._fronts, self._factor, self._owner
+        safe = True
+        for low, high in reversed(self._chunks(_CHUNK_ENTRIES)):
+            monitor.check()
+            safe = elimination.solve_distribution(*factored, x, high, low)
+            if not safe:
+                break
         if safe:
             x /= x.sum()
         else:
             mantissa = np.zeros(self.n)
             mantissa[-1] = 1.0
             exponent = np.zeros(self.n, np.int64)
-            for low, high in reversed(self._chunks()):
+            for low, high in reversed(self._chunks(_CHUNK_WIDE_ENTRIES)):
+                monitor.check()
                 elimination.solve_distribution_wide(*factored, mantissa, exponent, high, low)
             lost = gth_dense.gather_wide(mantissa, exponent, x)
             if lost >= 0:
@@ -205,22 +214,29 @@ class Elimination:
         distribution[self._order] = x
         return distribution
 
-    def bias(self, reward: np.ndarray, time: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def bias(
+        self, reward: np.ndarray, time: np.ndarray | None = None, monitor: Monitor | None = None
+    ) -> tuple[float, np.ndarray]:
         """Gain g and bias h with (D - W) h = reward - g time, D the row sums of W off the diagonal.
 
         ``time`` is one everywhere by default; states that take no time (hubs) have zero. The bias is zero
-        at one state: shift it as needed. Two passes over the factor.
+        at the state eliminated last: shift it as needed. Two passes over the factor; `InterruptedError` where
+        the ``monitor`` ends the work.
         """
-        factored = self._fronts, self._factor
-        if factored[1].rows.size < self._block[-1]:
+        monitor = monitor or Monitor()
+        factored = self._fronts, self._factor, self._owner
+        if self._factor.rows.size < self._block[-1]:
             raise ValueError("bias needs a factor made with keep_rows=True")
         r = np.asarray(reward, np.float64)[self._order]
         t = np.ones(self.n) if time is None else np.asarray(time, np.float64)[self._order]
-        for low, high in self._chunks():
-            elimination.push_rewards(*factored, r, t, low, high)
+        chunks, buffer = self._chunks(_CHUNK_ENTRIES), np.empty((2, int(self._size.max())))
+        for low, high in chunks:
+            monitor.check()
+            elimination.push_rewards(*factored, r, t, buffer, low, high)
         gain = float(r[-1] / t[-1])
         by_step = np.empty(self.n)
-        for low, high in reversed(self._chunks()):
+        for low, high in reversed(chunks):
+            monitor.check()
             elimination.solve_bias(*factored, r, t, gain, by_step, high, low)
         h = np.empty(self.n)
         h[self._order] = by_step

@@ -287,7 +287,7 @@ def _eliminate(
         return None
     factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
     error = direct_error(rates.shape[0])
-    return Outcome(factor.stationary(), "elimination", reason, converged=True, error=error)
+    return Outcome(factor.stationary(monitor), "elimination", reason, converged=True, error=error)
 
 
 def _iterate(

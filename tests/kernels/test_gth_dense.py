@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import COURTOIS
 
-from lingendice.kernels.gth_dense import dense_bias, dense_factor, gth_dense
+from lingendice.kernels.gth_dense import dense_bias, dense_distribution, dense_factor, gth_dense, rows_at_once
 
 
 def exact_distribution(rates: np.ndarray, digits: int = 400) -> np.ndarray:
@@ -213,3 +213,19 @@ def test_bias_solves_its_equation(n):
 def test_stop_between_blocks():
     with pytest.raises(InterruptedError):
         gth_dense(np.ones((200, 200)), monitor=lambda: True)
+
+
+def test_a_block_of_many_states_is_carried_in_portions():
+    """64 pivots of 16,000 states take 3e10 operations, a second and more: Ctrl-C does not wait for them."""
+    n, looks = 2000, []
+    rates = np.random.default_rng(0).random((n, n))
+    front, exit_rate, status = dense_factor(rates, lambda: looks.append(0) or False)
+    assert status < 0
+    blocks = -(-n // 64)
+    assert len(looks) > blocks + blocks // 2
+    portion = rows_at_once(16_000, 0, 64)
+    assert portion % 64 == 0
+    assert 2 * 64 * 16_000 * portion < 5e8
+    x, lost = dense_distribution(front, exit_rate)
+    assert lost < 0
+    np.testing.assert_allclose(x @ rates, x * rates.sum(axis=1), rtol=1e-12)

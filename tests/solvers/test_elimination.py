@@ -222,10 +222,49 @@ def test_what_is_ordered_at_once_at_the_end_counts_too(monkeypatch):
     rng, n = np.random.default_rng(3), 20_000
     indices, indptr = rng.integers(0, n, 5 * n), 5 * np.arange(n + 1)
     assert Elimination.analyze(indptr, indices, n, max_flops=1e12).complete
-    monkeypatch.setattr("lingendice.kernels.symbolic.column_counts", lambda *given: pytest.fail("walked"))
+    monkeypatch.setattr("lingendice.kernels.symbolic.count_columns", lambda *given: pytest.fail("walked"))
     refused = Elimination.analyze(indptr, indices, n, max_flops=5e8)
     assert refused.flops > 1e11
     assert not refused.complete
+
+
+def looks_of(work) -> int:
+    """How often some work asks its monitor."""
+    asked = []
+    work(Asked(lambda: asked.append(0) or False))
+    return len(asked)
+
+
+def test_the_largest_front_is_worked_on_in_portions(monkeypatch):
+    """All of a random graph but its first nodes is one front: no step of it is done at once."""
+    matrix = random_chain(900, 3.0, 2)
+    plan = Elimination.analyze(matrix.indptr, matrix.indices, 900, data=matrix.data)
+    whole = plan.factorize(matrix.data).stationary(), plan.bias(np.arange(900.0))
+    largest = int(plan._size.max())
+    assert largest > 200
+    for name in ("OPERATIONS", "COUNTED", "ENTRIES"):
+        monkeypatch.setattr(f"lingendice.solvers.elimination._CHUNK_{name}", 1)
+    counted = looks_of(
+        lambda monitor: Elimination.analyze(matrix.indptr, matrix.indices, 900, monitor=monitor)
+    )
+    assert counted > 900  # one for each node at least
+    # A row at a time is added, handed on and stored (16 pivots at a time), and a block is carried.
+    assert looks_of(lambda monitor: plan.factorize(matrix.data, monitor=monitor)) > 900 + largest
+    found = []
+    assert looks_of(lambda monitor: found.append(plan.stationary(monitor))) >= 899
+    np.testing.assert_array_equal(found[0], whole[0])
+    assert looks_of(lambda monitor: found.append(plan.bias(np.arange(900.0), monitor=monitor))) >= 2 * 899
+    np.testing.assert_array_equal(found[1][1], whole[1][1])
+
+
+def test_entries_beyond_the_range_of_floats_are_found_in_portions(monkeypatch):
+    matrix = sp.csr_matrix(sp.diags([np.full(299, 1e-9), np.full(299, 1.0)], [1, -1]))
+    plan = solve(matrix)
+    whole = plan.stationary()
+    monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_WIDE_ENTRIES", 10)
+    found = []
+    assert looks_of(lambda monitor: found.append(plan.stationary(monitor))) > 30
+    np.testing.assert_array_equal(found[0], whole)
 
 
 def test_stop_on_request(monkeypatch):
@@ -233,3 +272,8 @@ def test_stop_on_request(monkeypatch):
     monkeypatch.setattr("lingendice.solvers.elimination._CHUNK_OPERATIONS", 1.0)
     with pytest.raises(InterruptedError):
         solve(walk, monitor=Asked(lambda: True))
+    factor = solve(walk)
+    with pytest.raises(InterruptedError):
+        factor.stationary(Asked(lambda: True))
+    with pytest.raises(InterruptedError):
+        factor.bias(np.ones(900), monitor=Asked(lambda: True))
