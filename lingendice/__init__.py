@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lingendice.data.checks import NotAvailableYet
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import RowOrderWarning, UnusedColumnWarning
+from lingendice.data.episodes import EpisodeEndWarning, RowOrderWarning, UnusedColumnWarning
 from lingendice.data.interrupts import Interrupted
 from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
@@ -50,6 +50,7 @@ __all__ = [
     "ContinuousSolution",
     "Counts",
     "EmpiricalOperator",
+    "EpisodeEndWarning",
     "Interrupted",
     "Interval",
     "LeakWarning",

@@ -184,6 +184,7 @@ _COLUMNS = {
     "weight": "Column of how often the row was seen.",
     "time": "Column to put rows of an episode in order by.",
     "table": "Table of a DuckDB file.",
+    "ends": "Without next states, the last row of an episode is 'terminal' or 'truncated' (cut off).",
 }
 _Names = Annotated[
     bool | None,

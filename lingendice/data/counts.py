@@ -105,7 +105,7 @@ class Counts(Hinted):
     def from_transitions(
         cls,
         state: Any,
-        next_state: Any,
+        next_state: Any = None,
         action: Any = None,
         reward: ArrayLike | None = None,
         episode: Any = None,
@@ -115,6 +115,7 @@ class Counts(Hinted):
         terminal: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         *,
+        ends: str | None = None,
         time: ArrayLike | None = None,
         keep_episodes: bool | None = None,
         threads: int | None = None,
@@ -126,7 +127,8 @@ class Counts(Hinted):
         state, next_state, action
             Integer ids of any integer dtype, or labels (strings, tuples, pandas categories), which
             are mapped to ids and kept in ``state_labels`` and ``action_labels``: strings in sorted
-            order, categories in theirs, others as they come.
+            order, categories in theirs, others as they come. Without ``next_state`` the next row of the same
+            episode is the next state, and ``ends`` says what the last row is.
         reward
             One finite number per transition; its count, mean and sum of squared deviations (M2) are
             kept for each (cell, next state).
@@ -144,6 +146,14 @@ class Counts(Hinted):
         truncated
             True where recording stopped although the chain went on: the next state counts, only its
             continuation is unknown.
+        ends
+            For logs without ``next_state``: what the last row of an episode is where neither ``terminal`` nor
+            ``truncated`` marks it. ``"terminal"``: the episode ended there; the row is a terminal transition,
+            with its action and reward. ``"truncated"``: recording stopped. As the next state is unknown, the
+            row is no transition: its state is the next state of the row before, its action and reward are
+            left out. By default ``"terminal"`` where the log has ``episode`` and no ``terminal``; a log that
+            marks its ends, or is one single path, is cut off. An :class:`EpisodeEndWarning` counts the
+            last rows that had an action or a reward, unless ``ends="terminal"`` was passed.
         time
             Numbers or dates by which rows are put in order within each episode (a stable sort); without it
             they are taken to be in order.
@@ -164,25 +174,40 @@ class Counts(Hinted):
         >>> import lingendice as lg
         >>> lg.Counts.from_transitions([0, 1, 0], [1, 0, 1])
         Counts(2 states, 3 transitions, 2 distinct)
-        """
-        from lingendice.data.logs import count_log, read_log, require_size
 
-        log, order, state_labels, action_labels = read_log(
+        >>> log = {"state": [0, 1, 0], "reward": [1.0, 0.0, 5.0], "episode": [7, 7, 8]}
+        >>> lg.Counts.from_transitions(**log, ends="terminal")
+        Counts(2 states, 3 transitions, 3 distinct, 2 episodes)
+        """
+        from lingendice.data.last_rows import ends_of, require_ends, warn_last_rows
+        from lingendice.data.logs import count_log, initial_counts, read_log, require_size, with_next_states
+
+        derive = next_state is None
+        require_ends(ends, has_next_states=not derive)
+        log, cut_off, order, state_labels, action_labels = read_log(
             state, next_state, action, reward, episode, weight, terminal, truncated, time
         )
-        if log.runs is not None and log.weight is None:
+        given = {"action": action, "reward": reward, "episode": episode, "terminal": terminal}
+        columns = [name for name, column in given.items() if column is not None]
+        started = log
+        if derive:
+            log, last_rows = with_next_states(log, cut_off, ends_of(ends, columns))
+            warn_last_rows(last_rows, ends, columns)
+        elif log.runs is not None and log.weight is None:
             n_breaks, row = count_breaks(log.state, log.next_state, log.runs)
             if n_breaks:
                 warn_breaks(n_breaks, f"row {row if order is None else order[row]}")
-        if log.reward is not None and state_labels is None:
+        if log.reward is not None and state_labels is None and not derive:
             warn_swapped(log.state, log.next_state, log.reward)
-        n_states = require_size("n_states", n_states, state_labels, (log.state, log.next_state))
-        if log.action is not None:
-            n_actions = require_size("n_actions", n_actions, action_labels, (log.action,))
+        n_states = require_size("n_states", n_states, state_labels, (started.state, log.next_state))
+        if started.action is not None:
+            n_actions = require_size("n_actions", n_actions, action_labels, (started.action,))
         elif n_actions is not None:
             raise ValueError("n_actions is given but action is not; pass action=, one entry per transition")
         require_room(n_states * (1 if n_actions is None else n_actions))
         counted = count_log(log, n_states, n_actions, keep_episodes, resolve_threads(threads))
+        if derive:  # an episode of one row that is left out began, too
+            counted["initial_count"] = initial_counts(started, n_states)
         return cls(**counted, state_labels=state_labels, action_labels=action_labels)
 
     @classmethod

@@ -32,6 +32,10 @@ class RowOrderWarning(UserWarning):
     arguments were given in another order."""
 
 
+class EpisodeEndWarning(UserWarning):
+    """A log has no next states: the last rows of its episodes were taken for ends, or left out."""
+
+
 class Episodes(NamedTuple):
     """What each episode contributed, kept on request for clustered intervals and the bootstrap."""
 

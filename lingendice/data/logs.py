@@ -21,6 +21,7 @@ from lingendice.data.checks import (
 from lingendice.data.counting import count_pairs
 from lingendice.data.episodes import Episodes, Runs, find_episodes, time_order
 from lingendice.data.labels import Labels, encode
+from lingendice.data.last_rows import LastRows, next_values, settle
 
 Array = NDArray[Any]
 
@@ -61,12 +62,18 @@ def read_log(
     terminal: Any,
     truncated: Any,
     time: Any,
-) -> tuple[Log, Array | None, Labels | None, Labels | None]:
-    """Checked columns, their order in time where times are given, labels of states and of actions."""
-    (state, next_state), state_labels = encode(("state", "next_state"), (state, next_state))
+) -> tuple[Log, NDArray[np.bool_] | None, Array | None, Labels | None, Labels | None]:
+    """Checked columns (next states are the states where there are none), flags of truncated rows, the order
+    of rows where times are given, labels of states and of actions."""
+    derive = next_state is None
+    if derive:
+        (state,), state_labels = encode(("state",), (state,))
+        next_state = state
+    else:
+        (state, next_state), state_labels = encode(("state", "next_state"), (state, next_state))
     n = state.size
     require_length("next_state", next_state, n)
-    if state_labels is not None and n:
+    if state_labels is not None and n and not derive:
         _require_common_kind(state, next_state, state_labels)
     action_labels = None
     if action is not None:
@@ -93,7 +100,7 @@ def read_log(
         )
     runs = find_episodes(episode, terminal, truncated, n)
     log = Log(state, next_state, action, reward, weight, terminal, runs=runs)
-    return log, order, state_labels, action_labels
+    return log, truncated, order, state_labels, action_labels
 
 
 def _require_common_kind(state: Array, next_state: Array, labels: Labels) -> None:
@@ -159,25 +166,24 @@ def initial_counts(log: Log, n_states: int) -> Array | None:
     return initial
 
 
-def with_next_states(log: Log) -> Log:
-    """Rows with the state of the next row of their episode; without one, only terminal rows remain."""
-    runs, n = log.runs, log.state.size
-    in_order = slice(None) if runs is None or runs.order is None else runs.order
-    state, following = log.state[in_order], np.empty_like(log.state)
-    following[in_order] = np.append(state[1:], state[-1:])
-    kept = np.ones(n, bool)
-    kept[-1:] = False
-    if runs is not None:
-        kept[runs.last] = False
-    if log.terminal is not None:
-        kept |= log.terminal
-    left = log._replace(next_state=following).take(kept)
+def with_next_states(log: Log, truncated: NDArray[np.bool_] | None, ends: str | None) -> tuple[Log, LastRows]:
+    """Rows with the state of the next row of their episode, and what became of those without one.
+
+    ``ends`` is what a last row is that no flag marks: see :func:`lingendice.data.last_rows.settle`.
+    """
+    terminal, kept, last_rows = settle(log.runs, log.state.size, log.terminal, truncated, ends)
+    log = log._replace(next_state=next_values(log.state, log.runs), terminal=terminal)
+    if kept is None:
+        return log, last_rows
+    left, runs = log.take(kept), log.runs
     if runs is None:
-        return left
+        return left, last_rows
     # The first row of an episode is left out only where it is the last: first rows stay first.
+    in_order = slice(None) if runs.order is None else runs.order
     place, in_order = np.cumsum(kept) - 1, kept[in_order]
     order = None if runs.order is None else place[runs.order[in_order]]
-    return left._replace(runs=Runs(place[runs.start[kept[runs.start]]], runs.begins[in_order], order))
+    runs = Runs(place[runs.start[kept[runs.start]]], runs.begins[in_order], order)
+    return left._replace(runs=runs), last_rows
 
 
 def count_log(

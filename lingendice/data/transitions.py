@@ -27,6 +27,7 @@ from lingendice.data.checks import (
 )
 from lingendice.data.episodes import find_episodes
 from lingendice.data.labels import encode
+from lingendice.data.last_rows import ends_of, next_values, require_ends, settle, warn_last_rows
 from lingendice.data.policies import Policy, read_policy
 
 
@@ -38,7 +39,8 @@ class Transitions:
     ----------
     state, next_state
         Shape (N, d), or (N,) for one coordinate. Integer arrays of one dimension are ids of discrete
-        states (0..n_states-1), which the networks see as one-hot vectors.
+        states (0..n_states-1), which the networks see as one-hot vectors. Without ``next_state`` the next row
+        of the same episode is the next state, and ``ends`` says what the last row is.
     action
         Integers (N,): discrete actions 0..n_actions-1. Floats (N, k) or (N,): continuous ones. None: a
         Markov chain without actions.
@@ -57,6 +59,10 @@ class Transitions:
         True where recording stopped although the chain went on: s' counts like any other.
     n_states, n_actions
         Sizes, where larger than what the log happens to contain.
+    ends
+        For logs without ``next_state``: ``"terminal"`` or ``"truncated"``, as in
+        :meth:`Counts.from_transitions`. A row that ends its episode stands for its own next state, which
+        nothing flows on from; a row that is cut off is left out with its action and reward.
 
     Notes
     -----
@@ -97,9 +103,9 @@ class Transitions:
         *,
         n_states: int | None = None,
         n_actions: int | None = None,
+        ends: str | None = None,
     ) -> None:
-        if next_state is None:
-            raise ValueError("next_state is missing; give one row for each row of state")
+        require_ends(ends, has_next_states=next_state is not None)
         given = {"state": state, "next_state": next_state, "initial_state": initial_state}
         points = {name: _states(name, values) for name, values in given.items() if values is not None}
         n = len(points["state"])
@@ -123,7 +129,7 @@ class Transitions:
             "state": points["state"],
             "action": actions,
             "reward": None if reward is None else _rewards(reward, n),
-            "next_state": points["next_state"],
+            "next_state": points.get("next_state"),
             "initial_state": points.get("initial_state"),
             "episode": _episodes(episode, terminal_flags, truncated_flags, n),
             "terminal": terminal_flags,
@@ -131,6 +137,8 @@ class Transitions:
             "n_states": n_states,
             "n_actions": n_actions,
         }
+        if next_state is None:
+            fields |= _with_next_states(fields, ends, {"episode"} if episode is not None else set())
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -143,7 +151,7 @@ class Transitions:
                     f"{name} has rows of shape {values.shape[1:]} and dtype {values.dtype}, but state has "
                     f"{first.shape[1:]} and {first.dtype}; give states of one kind"
                 )
-        if len(points["next_state"]) != len(first):
+        if len(points.get("next_state", first)) != len(first):
             raise ValueError(f"next_state has {len(points['next_state'])} rows but state has {len(first)}")
 
     @classmethod
@@ -152,7 +160,7 @@ class Transitions:
 
         These are observations, actions, rewards, terminals, and perhaps timeouts and next_observations.
         Without ``next_observations`` they are those of the next row; the last row of an episode that was cut
-        off has none and is left out.
+        off has none and is left out, which an :class:`EpisodeEndWarning` counts.
         """
         for name in ("observations", "actions", "rewards", "terminals"):
             if name not in dataset:
@@ -160,27 +168,20 @@ class Transitions:
         state = plain_array("observations", dataset["observations"])
         terminal = read_flags("terminals", _one_per_step("terminals", dataset["terminals"]), len(state))
         timeouts = dataset.get("timeouts", np.zeros(len(state), bool))
-        cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state))
-        episode = np.cumsum(terminal | cut) - (terminal | cut)
-        keep = np.ones(len(state), dtype=bool)
-        if "next_observations" in dataset:
-            following = plain_array("next_observations", dataset["next_observations"])
-        else:
-            following = np.concatenate([state[1:], state[-1:]])
-            # The row after the last one of an episode belongs to the next: its own arrival is unknown.
-            keep[cut & ~terminal] = False
-            keep[-1:] &= terminal[-1:]
+        cut = read_flags("timeouts", _one_per_step("timeouts", timeouts), len(state)).copy()
+        cut[-1:] = True  # recording stopped
         columns = {
             "state": state, "action": plain_array("actions", dataset["actions"]),
-            "reward": _one_per_step("rewards", dataset["rewards"]), "next_state": following,
-            "episode": episode, "terminal": terminal,
+            "reward": _one_per_step("rewards", dataset["rewards"]), "terminal": terminal, "truncated": cut,
         }  # fmt: skip
+        if "next_observations" in dataset:
+            columns["next_state"] = plain_array("next_observations", dataset["next_observations"])
         for name, values in columns.items():
             if len(values) != len(state):
                 raise ValueError(
                     f"{name} has {len(values)} entries but observations has {len(state)}; give one per step"
                 )
-        return cls(**{name: values[keep] for name, values in columns.items()})
+        return cls(**columns)
 
     @classmethod
     def from_minari(cls, dataset: Any) -> Transitions:
@@ -202,21 +203,20 @@ class Transitions:
         """An ``MDPDataset`` of d3rlpy, or anything with ``episodes``.
 
         The next observation of a step that ended in a terminal state is not kept by d3rlpy: its own stands
-        in, which nothing flows on from. The last step of an episode that was cut off is left out.
+        in, which nothing flows on from. The last step of an episode that was cut off is left out, which an
+        :class:`EpisodeEndWarning` counts.
         """
         parts = []
         for one in dataset.episodes:
             n = len(one.actions)
             ended = np.zeros(n, dtype=bool)
             ended[-1:] = bool(one.terminated)
-            state = np.asarray(one.observations)
-            following = np.concatenate([state[1:], state[-1:]])
-            keep = slice(0, n if one.terminated else n - 1)
             reward = np.asarray(one.rewards, dtype=np.float64).reshape(n)
-            parts.append(
-                (state[keep], np.asarray(one.actions)[keep], reward[keep], following[keep], ended[keep])
-            )
-        return cls(**_columns(parts))
+            state = np.asarray(one.observations)[:n]
+            parts.append((state, np.asarray(one.actions), reward, state, ended))
+        columns = _columns(parts) | {"next_state": None}
+        recording_stopped = np.diff(columns["episode"], append=len(parts)) > 0
+        return cls(**columns, truncated=recording_stopped)
 
     @classmethod
     def from_gymnasium(cls, steps: Iterable[tuple[Any, ...]]) -> Transitions:
@@ -307,6 +307,37 @@ class Transitions:
                 "the distribution of the logged chain itself"
             )
         return read_policy(policy, self.n_states, self.n_actions)
+
+
+def _with_next_states(fields: dict[str, Any], ends: str | None, columns: set[str]) -> dict[str, Any]:
+    """Columns of a log without next states, which are the states of the next rows; see ``ends``.
+
+    ``columns`` were given besides those that fields hold as they were.
+    """
+    columns = columns | {name for name in ("action", "reward", "terminal") if fields[name] is not None}
+    state, n = fields["state"], len(fields["state"])
+    runs = find_episodes(fields["episode"], fields["terminal"], fields["truncated"], n)
+    marks = fields["terminal"], fields["truncated"]
+    terminal, kept, last_rows = settle(runs, n, *marks, ends_of(ends, columns))
+    following = next_values(state, runs)
+    if terminal is not None:
+        following[terminal] = state[terminal]  # a stand-in that no chain leaves
+    warn_last_rows(last_rows, ends, columns)
+    rows = {"state": state, "next_state": following, "terminal": terminal}
+    rows |= {name: fields[name] for name in ("action", "reward", "episode", "truncated")}
+    if kept is None:
+        return rows
+    if not kept.any():
+        raise ValueError(
+            "no row has a next state: all of them are last rows of episodes and cut off; pass next_state, or "
+            'ends="terminal" if the episodes ended there'
+        )
+    # Rows before those that are left out become the last ones recorded.
+    cut = next_values(~kept, runs) & kept
+    if terminal is not None:
+        cut &= ~terminal
+    rows["truncated"] = cut if rows["truncated"] is None else cut | rows["truncated"]
+    return {name: None if column is None else column[kept] for name, column in rows.items()}
 
 
 def _several(n: int, what: str) -> str:

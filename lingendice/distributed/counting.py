@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
+from lingendice.data.last_rows import ends_of
 from lingendice.data.merging import labels_to_ids, merge
 from lingendice.data.saving import arrow
 from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
@@ -97,13 +97,13 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     found = results(client, [tree(join, without_rows)] if counted else [])
     if not found or found[0].counts.n_states == 0:
         raise ValueError("no transitions: the log has no rows; give at least one")
-    (whole,) = found
-    n_breaks, first_break = whole.breaks
-    if n_breaks:
-        warn_breaks(n_breaks, first_break)
+    ends = columns.get("ends")
+    whole = found[0].closed(ends_of(ends, found[0].roles))
+    whole.warn(ends)
     frame = whole.result()
     numbering = replace(frame.without_rows(), initial_count=None)
-    links = Piece(whole.counts, None, whole.numbered, whole.rule)  # between rows of different pieces
+    # Transitions between rows of different pieces, and ends of episodes.
+    links = Piece(whole.counts, None, whole.numbered, whole.rule)
     pieces = [submit(_aligned, each, numbering, whole.numbered) for each in [*counted, links]]
     (lengths,) = results(client, [tree(add, [submit(_lengths, each, frame.n_states) for each in pieces])])
     edges = work_edges(lengths, n_blocks)

@@ -14,8 +14,8 @@ import numpy as np
 from lingendice.data.checks import require_flag, require_room, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.display import ProgressLine
-from lingendice.data.episodes import warn_breaks
 from lingendice.data.interrupts import interruptible
+from lingendice.data.last_rows import require_ends
 from lingendice.io.array_files import read_matrix_file, require_folder
 from lingendice.io.columns import Batch, IdRule, Position
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
@@ -56,6 +56,7 @@ def read_transitions(
     n_states: int | None = None,
     n_actions: int | None = None,
     autoreset: str = NEXT_STEP,
+    ends: str | None = None,
     keep_episodes: bool | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
@@ -103,6 +104,9 @@ def read_transitions(
         Sizes, where larger than what the log happens to contain.
     autoreset
         ``"next_step"`` or ``"same_step"``: how a vector environment was reset.
+    ends
+        For logs without next states: what the last row of an episode is where no column marks it,
+        ``"terminal"`` or ``"truncated"``; see :meth:`Counts.from_transitions`.
     keep_episodes
         Keep what each episode contributed, which holds all rows in memory: intervals are clustered by episode
         then, and the order of rows is tested. By default where episodes are known, there are at most
@@ -132,13 +136,16 @@ def read_transitions(
         Where columns were present and not used, as a misspelled one is.
     RowOrderWarning
         Where a next state is not the state of the following row of its episode.
+    EpisodeEndWarning
+        Where a log has no next states: how many last rows were counted as ends of episodes, or left out with
+        their actions and rewards.
 
     Notes
     -----
     Without a column of next states, the state of the next row of the same episode is taken; rows of several
-    episodes may be interleaved. The last row of an episode then only lends its state to the row before it,
-    unless it is ``terminal``. Without a column of episodes a log is one path, cut after rows that are
-    ``terminal`` or ``truncated``. An episode id that comes back after such a row begins a new episode.
+    episodes may be interleaved. ``ends`` says what the last row of an episode is. Without a column of
+    episodes a log is one path, cut after rows that are ``terminal`` or ``truncated``. An episode id that
+    comes back after such a row begins a new episode.
 
     Takes one pass. Rows are held and counted together, four million at a time (up to sixteen without rewards
     and weights, or where most pairs are rare), which takes 200 MB (800 MB); what was counted takes 12 bytes
@@ -156,13 +163,15 @@ def read_transitions(
     >>> import lingendice as lg
     >>> log = [{"state": [0, 1, 0], "episode": [7, 7, 7]}, {"state": [1, 1], "episode": [7, 8]}]
     >>> lg.read_transitions(log)
+    Counts(2 states, 5 transitions, 3 distinct, 2 episodes)
+    >>> lg.read_transitions(log, ends="truncated")
     Counts(2 states, 3 transitions, 2 distinct, 2 episodes)
     """
     options = ReadOptions.of(
         state=state, action=action, reward=reward, next_state=next_state, episode=episode, weight=weight,
         terminal=terminal, truncated=truncated, reward_m2=reward_m2, time=time, table=table, labels=labels,
-        n_states=n_states, n_actions=n_actions, autoreset=autoreset, keep_episodes=keep_episodes,
-        threads=threads,
+        n_states=n_states, n_actions=n_actions, autoreset=autoreset, ends=ends,
+        keep_episodes=keep_episodes, threads=threads,
     )  # fmt: skip
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
     return count_piece(source, options, checkpoint=kept, progress=progress).result()
@@ -181,6 +190,8 @@ class ReadOptions:
     at_least: tuple[int, int] = (0, 0)
     """Numbers of states and actions that a policy has."""
     autoreset: str = NEXT_STEP
+    ends: str | None = None
+    """What the last row of an episode is, in a log without next states."""
     keep_episodes: bool | None = None
     """None keeps those of a whole log that is not too long and has no checkpoint."""
     threads: int | None = None
@@ -216,6 +227,7 @@ class ReadOptions:
         n_states = None if self.n_states is None else require_whole("n_states", self.n_states)
         n_actions = None if self.n_actions is None else require_whole("n_actions", self.n_actions)
         require_room((n_states or 1) * (n_actions or 1))
+        require_ends(self.ends)
         return IdRule(self.labels, (n_states, n_actions), self.at_least)
 
 
@@ -267,6 +279,7 @@ def count_piece(
         keep_ends=span.keep_ends,
         keep_episodes=False if in_parts and options.keep_episodes is None else options.keep_episodes,
         by_time=by_time,
+        ends=options.ends,
         threads=resolve_threads(options.threads),
     )
     with interruptible():
@@ -317,7 +330,10 @@ def _refuse_without_effect(
     given = {role for role, name in options.columns.items() if isinstance(name, str)}
     asked: dict[str, Collection[str]] = {}
     if isinstance(opened, Counts):
-        of_logs = {"labels": options.labels is not None, "keep_episodes": options.keep_episodes}
+        of_logs = {
+            "labels": options.labels is not None, "keep_episodes": options.keep_episodes,
+            "ends": options.ends is not None,
+        }  # fmt: skip
         given |= {name for name, is_asked in (of_logs | {"checkpoint": has_checkpoint}).items() if is_asked}
         asked["a matrix or graph has no columns"] = given
     elif isinstance(opened, MinariLog):
@@ -418,8 +434,8 @@ class _Run:
                 return Piece(Counts.empty())
             raise FileError("no transitions: the log has no rows; give at least one")
         piece = self.counted.finish()
-        if piece.breaks[0] and not self.span.keep_ends:
-            warn_breaks(*piece.breaks)
+        if not self.span.keep_ends:
+            piece.warn(self.counted.ends, self.names.on_command_line)
         if self.checkpoint is not None:
             self.checkpoint.path.unlink(missing_ok=True)
         return piece

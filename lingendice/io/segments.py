@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.counts import Counts
+from lingendice.data.episodes import warn_breaks
 from lingendice.data.labels import Labels, union
+from lingendice.data.last_rows import NO_LAST_ROWS, TRUNCATED, LastRows, warn_last_rows
 from lingendice.data.merging import keep_only, labels_to_ids, merge, occurring, sort_labels
 from lingendice.io.columns import NO_ROWS, SPARE_IDS, IdRule
 from lingendice.io.formats import FileError
@@ -46,6 +48,27 @@ class EpisodeRecords:
             moved = replace(moved, last_action=actions[self.last_action])
         return moved
 
+    def last_transitions(self, counts: Counts, rows: Array, following: Array | None) -> Counts:
+        """Transitions of some of the waiting rows, to these states or (None) to the end of the episode.
+
+        They have the numbers and labels of ``counts``.
+        """
+        assert self.last_state is not None
+        state = self.last_state[rows]
+        linked = Counts.from_transitions(
+            state,
+            state if following is None else following,
+            action=None if self.last_action is None else self.last_action[rows],
+            reward=None if self.last_reward is None else self.last_reward[rows],
+            weight=None if self.last_weight is None else self.last_weight[rows],
+            n_states=counts.n_states,
+            n_actions=counts.n_actions,
+            terminal=np.ones(rows.size, bool) if following is None else None,
+            keep_episodes=False,
+        )
+        labels = {name: getattr(counts, name) for name in ("state_labels", "action_labels")}
+        return replace(linked, initial_count=None, **labels)
+
     def take(self, order: Array) -> EpisodeRecords:
         """The same episodes in another order."""
         return replace(self, **{name: array[order] for name, array in self.arrays().items()})  # type: ignore[arg-type]
@@ -78,6 +101,8 @@ class Piece:
     """What its columns are for; known of what was counted apart."""
     where: str = ""
     """Where its first row stands."""
+    last_rows: LastRows = NO_LAST_ROWS
+    """Rows without a next state, by what was made of them; neighbors may still go on with open episodes."""
 
     def result(self) -> Counts:
         """The counts, labels in sorted order as in :meth:`Counts.from_transitions`."""
@@ -98,6 +123,27 @@ class Piece:
         if counts.action_labels is None:
             n_actions = max(n_actions, self.rule.at_least[1])
         return counts.with_states(n_states, n_actions)
+
+    def warn(self, ends: str | None, on_command_line: bool = False) -> None:
+        """Say what is remarkable about the rows of a whole log."""
+        if self.breaks[0]:
+            warn_breaks(*self.breaks)
+        warn_last_rows(self.last_rows, ends, self.roles, on_command_line)
+
+    def closed(self, ends: str) -> Piece:
+        """The same where no neighbor goes on: open episodes have come to their last rows.
+
+        ``ends`` is what these rows are; see :func:`lingendice.data.last_rows.settle`.
+        """
+        episodes = self.episodes
+        if episodes is None or episodes.last_state is None:
+            return self
+        open_ones = np.flatnonzero(episodes.is_open)
+        if ends == TRUNCATED:
+            return replace(self, last_rows=self.last_rows.plus(LastRows(0, open_ones.size)))
+        ended = episodes.last_transitions(self.counts, open_ones, None)
+        last_rows = self.last_rows.plus(LastRows(open_ones.size, 0))
+        return replace(self, counts=self.counts.merge(ended), last_rows=last_rows)
 
     def settled(self) -> Piece:
         """The same, with integers that are too sparse to be ids as labels."""
@@ -174,7 +220,10 @@ def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
     counts = merge(left.counts, right.counts, threads)
     breaks = left.breaks[0] + right.breaks[0], left.breaks[1] or right.breaks[1]
     together = {what: _either(ids, right.occurring[what]) for what, ids in left.occurring.items()}
-    joined = replace(left, counts=counts, episodes=None, breaks=breaks, occurring=together)
+    last_rows = left.last_rows.plus(right.last_rows)
+    joined = replace(
+        left, counts=counts, episodes=None, breaks=breaks, occurring=together, last_rows=last_rows
+    )
     if left.episodes is None or right.episodes is None:
         return joined
     first, second = left.episodes, _renumbered(left.counts, right.counts, right.episodes)
@@ -185,7 +234,7 @@ def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
         apart = int((first.last_next[here] != second.first_state[there]).sum())
         breaks = breaks[0] + apart, breaks[1] or "the border of two pieces of the log" * (apart > 0)
     if here.size and first.last_state is not None:
-        counts = counts.merge(_links(counts, first, second, here, there))
+        counts = counts.merge(first.last_transitions(counts, here, second.first_state[there]))
     if here.size and counts.initial_count is not None:
         # These episodes did not begin in the right piece: they came over from the left one.
         initial = counts.initial_count.copy()
@@ -200,23 +249,6 @@ def _renumbered(left: Counts, right: Counts, episodes: EpisodeRecords) -> Episod
         ours, theirs = getattr(left, kind), getattr(right, kind)
         moves.append(None if ours is None else union(ours, theirs)[1])
     return episodes.move_states(*moves)
-
-
-def _links(
-    counts: Counts, first: EpisodeRecords, second: EpisodeRecords, here: Array, there: Array
-) -> Counts:
-    """The transitions from the last rows of the left piece to the first rows of the right one."""
-    assert first.last_state is not None
-    linked = Counts.from_transitions(
-        first.last_state[here],
-        second.first_state[there],
-        action=None if first.last_action is None else first.last_action[here],
-        reward=None if first.last_reward is None else first.last_reward[here],
-        weight=None if first.last_weight is None else first.last_weight[here],
-        n_states=counts.n_states,
-        n_actions=counts.n_actions,
-    )
-    return replace(linked, state_labels=counts.state_labels, action_labels=counts.action_labels)
 
 
 def _joined(first: EpisodeRecords, second: EpisodeRecords) -> EpisodeRecords:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import has_room, require_sum
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
+from lingendice.data.last_rows import NO_LAST_ROWS, LastRows, ends_of, require_ends
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
 from lingendice.data.saving import (
     StoredFileError,
@@ -62,6 +63,9 @@ class Accumulator:
         rows. All rows are then counted together.
     by_time
         Whether rows are sorted by time within each episode.
+    ends
+        What the last row of an episode is, in a log without next states: see
+        :meth:`Counts.from_transitions`.
     """
 
     def __init__(
@@ -71,9 +75,10 @@ class Accumulator:
         keep_ends: bool = False,
         keep_episodes: bool | None = False,
         by_time: bool = False,
+        ends: str | None = None,
         threads: int = 1,
     ) -> None:
-        self.rule, self.keep_ends, self.keep_episodes = rule, keep_ends, keep_episodes
+        self.rule, self.keep_ends, self.keep_episodes, self.ends = rule, keep_ends, keep_episodes, ends
         self.by_time, self.threads = by_time, threads
         self.roles: frozenset[str] = frozenset()
         self.first_place = ""
@@ -162,6 +167,7 @@ class Accumulator:
         """Expect batches with columns for these roles."""
         self.roles = roles
         self.derive = "next_state" not in roles
+        require_ends(self.ends, has_next_states=not self.derive)
         if self.derive and "reward_m2" in roles:
             raise ValueError("reward_m2= is for rows that stand for several steps; they need next_state= too")
         self.sums = not roles.isdisjoint(("weight", "reward"))
@@ -232,7 +238,12 @@ class Accumulator:
         if log.weight is not None:
             require_sum(log.weight)
         breaks = self._breaks(log, order)
-        rows = with_next_states(log) if self.derive else log
+        rows, last_rows = log, NO_LAST_ROWS
+        if self.derive:
+            # Alone nothing can follow; otherwise the piece is closed when all neighbors are there.
+            rows, last_rows = with_next_states(
+                log, truncated, ends_of(self.ends, self.roles) if alone else None
+            )
         counted = count_log(rows, *sizes, self.keep_episodes is not False, self.threads)
         if self.derive:
             counted["initial_count"] = initial_counts(log, sizes[0])
@@ -243,6 +254,7 @@ class Accumulator:
             self.rule,
             breaks,
             self._occurring(log),
+            last_rows=last_rows,
         )
         self._forget(n)
         return piece
@@ -380,7 +392,7 @@ class Accumulator:
         while len(self.pieces) > 1:
             last = self.pieces.pop()
             self.pieces.append(join(self.pieces.pop(), last, self.threads))
-        piece = self.pieces[0]
+        piece = self.pieces[0] if self.keep_ends else self.pieces[0].closed(ends_of(self.ends, self.roles))
         n_states, n_actions = piece.counts.n_states, piece.counts.n_actions
         labels: dict[str, Any] = {
             f"{what}_labels": tuple(known.position) for what, known in self.maps.items() if known.coded
@@ -430,6 +442,7 @@ def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity:
                 "counts": record_of(piece.counts),
                 "numbered": sorted(piece.numbered),
                 "breaks": list(piece.breaks),
+                "last_rows": list(piece.last_rows),
             }
             for piece in counted.pieces
         ],
@@ -468,6 +481,7 @@ def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) 
                 counted.rule,
                 tuple(facts["breaks"]),
                 named(f"{number}_occurring_"),
+                last_rows=LastRows(*facts["last_rows"]),
             )
         )
     return tuple(record["after"])

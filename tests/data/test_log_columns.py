@@ -105,7 +105,7 @@ def test_columns_that_are_not_used_are_told_once(tmp_path):
     extra = renamed(log, next_state="nextt_state", reward="rewrad") | {"color": log["state"]}
     pq.write_table(pa.table(extra), tmp_path / "log.parquet", row_group_size=50)
     with pytest.warns(lg.UnusedColumnWarning) as told:
-        lg.read_transitions(tmp_path / "log.parquet", threads=2)
+        lg.read_transitions(tmp_path / "log.parquet", threads=2, ends="terminal")
     (message,) = [str(warning.message) for warning in told]
     assert "'nextt_state' (name it by next_state=)" in message
     assert "'rewrad' (name it by reward=)" in message
@@ -182,17 +182,19 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
     if derived:
         del log["next_state"]
     named = log | {name: log[name].astype(str) for name in ("state", "next_state", "action") if name in log}
-    expected = lg.read_transitions(named)
+    options = {"ends": "terminal"} if derived else {}
+    expected = lg.read_transitions(named, **options)
+    assert not derived or expected.total == 7999
     pq.write_table(pa.table(log), tmp_path / "log.parquet", row_group_size=500)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert lg.read_transitions(tmp_path / "log.parquet", threads=threads) == expected
-        assert lg.read_transitions(cut(log, [100, 4100])) == expected
+        assert lg.read_transitions(tmp_path / "log.parquet", threads=threads, **options) == expected
+        assert lg.read_transitions(cut(log, [100, 4100]), **options) == expected
     options, span = reading.ReadOptions(threads=1), reading.Span(keep_ends=True)
     parts = [reading.count_piece(part, options, span) for part in cut(log, [2050, 4100, 6000])]
     while len(parts) > 1:
         parts = [join(parts[0], parts[1]), *parts[2:]]
-    assert_same(parts[0].result(), expected)
+    assert_same(parts[0].closed("terminal").result(), expected)
 
 
 @pytest.mark.parametrize("rows", [7_000, 1 << 22])
@@ -421,10 +423,8 @@ def test_time_puts_rows_in_order(tmp_path):
     pd.DataFrame(together).to_csv(tmp_path / "log.csv", index=False)
     for source in (together, cut(together, [5, 6, 100]), tmp_path / "log.csv"):
         assert_same(lg.read_transitions(source, time="t"), expected)
-        assert_same(
-            lg.read_transitions(source, time="t", next_state=False),
-            lg.read_transitions(log, next_state=False, time="t"),
-        )
+        derived = {"time": "t", "next_state": False, "ends": "terminal"}
+        assert_same(lg.read_transitions(source, **derived), lg.read_transitions(log, **derived))
     done = CliRunner().invoke(app, ["audit", str(tmp_path / "log.csv"), "--time", "t"])
     assert done.exit_code == 0
     assert "warning" not in done.stderr

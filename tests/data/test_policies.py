@@ -122,7 +122,11 @@ def test_d4rl_dictionaries():
         "terminals": np.array([0, 0, 0, 1, 0, 0, 0]),
         "timeouts": np.array([0, 0, 0, 0, 0, 0, 1]),
     }
-    log = lg.Transitions.from_d4rl(dataset)
+    with pytest.warns(
+        lg.EpisodeEndWarning, match="1 last row is cut off: .*action and reward left out"
+    ) as told:
+        log = lg.Transitions.from_d4rl(dataset)
+    assert "ends=" not in str(told[0].message)  # the log itself marks it
     assert (len(log), log.n_episodes) == (6, 2)  # the step that was cut off has no arrival
     np.testing.assert_array_equal(log.next_state[:3], parts[0][0][1:4])
     np.testing.assert_array_equal(log.terminal, [0, 0, 0, 1, 0, 0])
@@ -156,7 +160,8 @@ def test_episodes_of_minari_and_d3rlpy():
             SimpleNamespace(observations=second[:-1], actions=b, rewards=q[:, None], terminated=False),
         ]
     )
-    log = lg.Transitions.from_d3rlpy(kept)
+    with pytest.warns(lg.EpisodeEndWarning, match="1 last row is cut off"):
+        log = lg.Transitions.from_d3rlpy(kept)
     assert len(log) == 5
     np.testing.assert_array_equal(log.next_state[:3], first[1:4])
     np.testing.assert_array_equal(log.next_state[4], second[1])

@@ -61,7 +61,7 @@ def test_counts_of_files(client, tmp_path, monkeypatch, labeled, derived):
     monkeypatch.setattr(counting, "ROWS_PER_TASK", 50)  # several tasks a file
     log = make_log(labeled=labeled)
     write_parts(tmp_path, log, [100, 101, 350])
-    options = {"next_state": False} if derived else {}
+    options = {"next_state": False, "ends": "terminal"} if derived else {}
     found = lg.distributed.count(str(tmp_path / "*.parquet"), client, **options)
     expected = lg.read_transitions(log, **options)
     assert_same(found.gather(), expected)
@@ -83,6 +83,19 @@ def test_integers_are_ids_or_names_as_the_whole_log_decides(client, tmp_path, si
     log = {"state": state, "next_state": following}
     write_parts(tmp_path, log, [100, 250])
     assert_same(lg.distributed.count(str(tmp_path), client).gather(), lg.read_transitions(log))
+
+
+@pytest.mark.parametrize("ends", [None, "truncated"])
+def test_last_rows_without_a_next_state_are_those_of_the_whole_log(client, tmp_path, ends):
+    log = {name: column for name, column in make_log().items() if name not in ("next_state", "terminal")}
+    write_parts(tmp_path, log, [100, 101, 350])
+    says = f"{np.unique(log['episode']).size} last rows are {'cut off' if ends else 'counted as the end'}"
+    with pytest.warns(lg.EpisodeEndWarning, match=says):
+        expected = lg.read_transitions(log, ends=ends)
+    assert ends or expected.total == 500
+    with pytest.warns(lg.EpisodeEndWarning, match=says):
+        found = lg.distributed.count(str(tmp_path / "*.parquet"), client, ends=ends)
+    assert_same(found.gather(), expected)
 
 
 def test_counts_of_a_dask_dataframe(client):

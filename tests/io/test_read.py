@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import warnings
 from fractions import Fraction
 
 import networkx
@@ -73,7 +74,9 @@ def test_files(tmp_path, name, labeled, threads):
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"action": False, "reward": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"next_state": False, "ends": "terminal"}, {"action": False, "reward": False}]
+)
 @pytest.mark.parametrize("labeled", [False, True])
 def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labeled, options, at_once):
     """Row groups that are decoded side by side, whole or in batches, in several files."""
@@ -146,7 +149,7 @@ def test_duckdb(tmp_path):
 @given(st.lists(st.integers(0, 200), max_size=6), st.booleans(), st.booleans(), st.integers(0, 5))
 def test_cuts_make_no_difference_to_any_bit(places, labeled, derived, seed):
     log = make_log(200, seed, labeled)
-    options = {"next_state": False} if derived else {}
+    options = {"next_state": False, "ends": "terminal"} if derived else {}
     whole = lg.read_transitions(log, **options)
     assert lg.read_transitions(cut(log, places), **options) == whole
     assert lg.read_transitions(cut(log, places), threads=1, **options) == whole
@@ -217,7 +220,7 @@ def test_moments_of_rewards_lose_no_digits(kind, times):
     assert found.reward_m2[0] == pytest.approx(float(m2), rel=1e-12)
 
 
-def derived_by_hand(log):
+def derived_by_hand(log, ends):
     """Transitions to the next row of the same episode, found by a dictionary of last rows."""
     waiting, rows = {}, []
     for i, e in enumerate(log["episode"].tolist()):
@@ -228,6 +231,9 @@ def derived_by_hand(log):
             rows.append((i, log["state"][i], True))
         else:
             waiting[e] = i
+    assert len(waiting) == 4
+    if ends == "terminal":
+        rows += [(i, 0, True) for i in waiting.values()]
     source, following, terminal = map(np.array, zip(*rows, strict=True))
     return lg.Counts.from_transitions(
         log["state"][source], following, action=log["action"][source], reward=log["reward"][source],
@@ -235,13 +241,20 @@ def derived_by_hand(log):
     )  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::lingendice.RowOrderWarning")
-def test_next_states_from_the_following_row(tmp_path):
+@pytest.mark.parametrize("ends", [None, "terminal", "truncated"])
+def test_next_states_from_the_following_row(tmp_path, ends):
     log = make_log()
-    expected = derived_by_hand(log)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lg.RowOrderWarning)  # rows of one file are those of another
+        expected = derived_by_hand(log, ends)
     write_parquet(tmp_path / "a.parquet", cut(log, [333])[0])
     write_parquet(tmp_path / "b.parquet", cut(log, [333])[1])
-    found = lg.read_transitions(str(tmp_path / "*.parquet"), next_state=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = lg.read_transitions(str(tmp_path / "*.parquet"), next_state=False, ends=ends)
+    said = [str(each.message) for each in caught]
+    assert len(said) == (ends != "terminal")
+    assert all("4 last rows are cut off: what followed is unknown, and action and" in text for text in said)
     np.testing.assert_array_equal(found.indptr, expected.indptr)
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_array_equal(found.count, expected.count)
@@ -630,7 +643,7 @@ def interrupted(parts, at):
         yield part
 
 
-@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"weight": "times"}])
+@pytest.mark.parametrize("options", [{}, {"next_state": False, "ends": "terminal"}, {"weight": "times"}])
 @pytest.mark.parametrize("labeled", [False, True])
 def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labeled):
     log = make_log(labeled=labeled)

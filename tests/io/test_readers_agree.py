@@ -40,8 +40,9 @@ TYPED_FLAGS = {"words": str, "capitals": str, "digits": np.int8, "floats": np.fl
 class Oracle:
     """Counts of rows by dictionaries; slow and plain."""
 
-    def __init__(self, rows):
+    def __init__(self, rows, ends=None):
         self.pairs, self.starts, self.n_breaks = {}, {}, 0
+        self.n_ended = self.n_cut = 0
         last, ended = {}, set()
         told = bool(rows[0].keys() & {"episode", "terminal", "truncated"})
         derive = "next_state" not in rows[0]
@@ -61,7 +62,22 @@ class Oracle:
                 self._add(row, None)
             elif not derive:
                 self._add(row, row["next_state"])
+            elif row.get("truncated"):
+                self.n_cut += 1
             last[e] = row
+        if derive:
+            marked = "terminal" in rows[0] or "episode" not in rows[0]
+            left = [row for e, row in last.items() if e not in ended]
+            if (ends or ("truncated" if marked else "terminal")) == "terminal":
+                self.n_ended = len(left)
+                for row in left:
+                    self._add(row, None)
+            else:
+                self.n_cut += len(left)
+        if ends == "terminal" or not rows[0].keys() & {"action", "reward"}:
+            self.n_ended = 0  # nothing to tell
+        if not rows[0].keys() & {"action", "reward"}:
+            self.n_cut = 0
         if not told:
             self.starts = None
         named = [row["state"] for row in rows] + [row["next_state"] for row in rows if "next_state" in row]
@@ -132,7 +148,7 @@ LABELS = st.text("ab\"',; é\n#", max_size=3).map(lambda text: f"n{text}e")
 
 @st.composite
 def logs(draw):
-    """Rows, the style of their flags, and whether their states are ids, sparse integers or labels."""
+    """Rows of ids, sparse integers or labels, the style of their flags, and what last rows are."""
     kind = draw(st.sampled_from(["ids", "sparse", "labels"]))
     pool = {"ids": st.integers(0, 4), "sparse": st.sampled_from([0, 7, 70_000, 10**12]), "labels": LABELS}[
         kind
@@ -159,7 +175,8 @@ def logs(draw):
         for role in {"terminal", "truncated"} & present:
             row[role] = draw(st.booleans())
         rows.append(row)
-    return rows, draw(st.sampled_from(sorted(WORDS)))
+    ends = None if "next_state" in present else draw(st.sampled_from([None, "terminal", "truncated"]))
+    return rows, draw(st.sampled_from(sorted(WORDS))), ends
 
 
 def columns_of(rows, style):
@@ -225,45 +242,57 @@ def frames_of(rows, style):
 
 
 def read(reader, oracle):
-    """What a reader gives; it must warn of exactly the rows that are out of order."""
+    """What a reader gives; it must warn of exactly the rows that are out of order or have no next state."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         counts = reader()
     told = [str(warning.message) for warning in caught if warning.category is lg.RowOrderWarning]
-    assert len(told) == len(caught) == bool(oracle.n_breaks)
+    last = [str(warning.message) for warning in caught if warning.category is lg.EpisodeEndWarning]
+    assert len(told) + len(last) == len(caught)
+    assert len(told) == bool(oracle.n_breaks)
     if told:
         assert int(re.match(r"[\d,]+", told[0])[0].replace(",", "")) == oracle.n_breaks
+    assert len(last) == bool(oracle.n_ended or oracle.n_cut)
+    for text, n in (("counted as the end", oracle.n_ended), ("cut off", oracle.n_cut)):
+        said = [
+            int(found) for message in last for found in re.findall(rf"(\d+) last rows? \w+ {text}", message)
+        ]
+        assert said == [n] * bool(n)
     return counts
 
 
 @settings(max_examples=40, deadline=None)
 @given(logs())
 def test_every_reader_counts_what_a_plain_loop_counts(tmp_path_factory, drawn):
-    rows, style = drawn
-    oracle, with_rewards = Oracle(rows), "reward" in rows[0]
+    rows, style, ends = drawn
+    oracle, with_rewards = Oracle(rows, ends), "reward" in rows[0]
     folder = tmp_path_factory.mktemp("logs") / "log"
     for file in files_of(folder, rows, style):
-        oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)
-        oracle.check(read(lambda file=file: load(file, {})[0], oracle), with_rewards)
+        oracle.check(read(lambda file=file: lg.read_transitions(file, ends=ends), oracle), with_rewards)
+        oracle.check(read(lambda file=file: load(file, {"ends": ends})[0], oracle), with_rewards)
     for frame in frames_of(rows, style):
-        oracle.check(read(lambda frame=frame: lg.read_transitions(frame, threads=1), oracle), with_rewards)
+        oracle.check(
+            read(lambda frame=frame: lg.read_transitions(frame, threads=1, ends=ends), oracle), with_rewards
+        )
 
 
 @settings(max_examples=40, deadline=None)
 @given(logs())
 def test_without_pyarrow_and_with_episodes_kept(tmp_path_factory, drawn):
-    rows, style = drawn
-    oracle, with_rewards = Oracle(rows), "reward" in rows[0]
+    rows, style, ends = drawn
+    oracle, with_rewards = Oracle(rows, ends), "reward" in rows[0]
     folder = tmp_path_factory.mktemp("logs") / "log"
     for file in files_of(folder, rows, style):
         if oracle.starts is not None:
-            counts = read(lambda file=file: lg.read_transitions(file, keep_episodes=True), oracle)
+            counts = read(lambda file=file: lg.read_transitions(file, keep_episodes=True, ends=ends), oracle)
             oracle.check(counts, with_rewards)
             assert counts.episodes.entry.size == counts.total
-        oracle.check(read(lambda file=file: load(file, {})[0], oracle), with_rewards)
+        oracle.check(read(lambda file=file: load(file, {"ends": ends})[0], oracle), with_rewards)
         if {".csv", ".tsv", ".npz"} & set(file.suffixes):
             with mock.patch("lingendice.data.saving.import_module", side_effect=ImportError):
-                oracle.check(read(lambda file=file: lg.read_transitions(file), oracle), with_rewards)
+                oracle.check(
+                    read(lambda file=file: lg.read_transitions(file, ends=ends), oracle), with_rewards
+                )
 
 
 SPELLINGS = {

@@ -66,7 +66,9 @@ def test_pieces_make_up_the_whole_log(tmp_path, few_rows, role, threads):
         assert larger == expected.with_states(5000, expected.n_actions)
 
 
-@pytest.mark.parametrize("options", [{}, {"next_state": False}, {"weight": "times"}, {"action": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"next_state": False, "ends": "terminal"}, {"weight": "times"}, {"action": False}]
+)
 @pytest.mark.parametrize("labeled", [False, True])
 def test_interleaved_episodes_go_on_from_piece_to_piece(monkeypatch, few_rows, labeled, options):
     """Every kind of end falls on a border somewhere; next states are given, or those of the rows."""
