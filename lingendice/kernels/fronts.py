@@ -30,7 +30,8 @@ from lingendice.kernels.gth_dense import (
 from lingendice.kernels.jit import fused_kernel, kernel
 
 # Progress of one run of fronts: next place in the schedule, what is done with that front, from which row on,
-# the child whose left-over is being added, pivots done, and -1 or the step at which the elimination broke down.
+# the child whose left-over is being added, pivots done, and -1 or the step at which the elimination broke
+# down.
 NEXT_PLACE, PHASE, ROW, CHILD, PIVOTS_DONE, BROKEN_STEP, PROGRESS_SIZE = range(7)
 
 # What is done with a front, one after the other; pivots and carrying take turns, block by block.

@@ -282,8 +282,8 @@ class RidgeSystem:
         return values - price * flow.mass_elsewhere + self._of_ending(price)
 
     def _of_ending(self, price: float) -> float:
-        """What a unit of mass that ends for good costs by its weight in the total; none does at gamma = 1."""
-        return price / (1.0 - self.gamma) if self.gamma < 1.0 else 0.0
+        """What a unit of mass that ends for good costs by its weight in the total; 0 where none ends."""
+        return price / (1.0 - self.gamma) if self.gamma < 1.0 and self.loses_mass else 0.0
 
     def by_misfit(self, tau: Floats, found: RidgeAdjoint) -> ByMisfit:
         """How counts move the functional of an adjoint because the solution is not stationary.

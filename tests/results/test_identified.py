@@ -206,8 +206,11 @@ def test_a_ridge_given_where_episodes_end_fails_a_check():
         state, np.minimum(state + 1, 9), np.zeros_like(state), -np.ones(300), np.repeat(np.arange(30), 10),
         terminal=state == 9,
     )  # fmt: skip
-    assert "total mass" in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1)), ridge=1e-3))
-    assert "total mass" not in failed(lg.solve(counts, 0.9999, policy=np.ones((10, 1))))
+    # Ten steps to the end: a ridge of 1e-3 makes 92 of them at gamma = .9999, and 9.6 of 9.6 at .9.
+    cases = ((0.9999, 1e-3, True), (0.99, 0.02, True), (0.9, 1e-4, False), (0.9999, None, False))
+    for gamma, ridge, off in cases:
+        solution = lg.solve(counts, gamma, policy=np.ones((10, 1)), ridge=ridge)
+        assert ("ridge at ends" in failed(solution)) == off
 
 
 @pytest.mark.parametrize(
