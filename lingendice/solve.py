@@ -196,7 +196,8 @@ def solve(
     tol
         L1 error of the distribution for gamma < 1; entrywise relative error for iterations at gamma = 1.
     max_iter, time_limit
-        End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps.
+        End early with the best so far; ``status`` says so. For networks ``max_iter`` is the number of steps;
+        with ``horizon`` the best so far are the steps that were counted, and ``sol.error`` bounds the rest.
     progress
         Show a line on standard error during long work.
     device

@@ -27,10 +27,11 @@ from lingendice.data.counts import Counts
 from lingendice.data.episodes import find_episodes
 from lingendice.data.rows import row_of_entry
 from lingendice.data.transitions import Transitions
-from lingendice.model.operator import average_reward, total_weight
+from lingendice.model.operator import average_reward
 from lingendice.results.build import baseline_solution
 from lingendice.results.targets import Estimate
 from lingendice.results.variants import BaselineSolution
+from lingendice.solvers.horizon import total_weight
 
 
 def clone_behavior(counts: Counts, strength: float = 0.0, prior: Any = None) -> Floats:

@@ -13,7 +13,7 @@ Solvers ask the operator for the view that they work on: ``rows`` (K over cells)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, require_policy
 from lingendice.data.counts import Counts
-from lingendice.data.interrupts import check
 from lingendice.model.leaks import Closure, absorbs, mass_per_visit
 from lingendice.model.transition_rows import TransitionRows
 
@@ -391,59 +390,3 @@ class EmpiricalOperator:
         if initial is None or self.gamma == 1.0:
             initial = np.zeros(p.size)
         return Flow(self.gamma, p, initial, rows, policy, ended, closed)
-
-
-# -- the first H steps: the operator applied H times ---------------------------------------------------------
-#
-# d_0 = mu0 ,             d_{t+1} = K' (d_t W)                     forward: where step t is
-# V_H = 0 ,               Q_t = r + gamma K V_{t+1} ,  V_t = W Q_t     backward: what is still to come
-#
-# return = sum_{t<H} gamma^t d_t W r = mu0 V_0
-#
-# Each direction costs O(H nnz); the values take O(H n_states) memory. Nothing is subtracted, so that rounding
-# is the only error.
-
-
-class Visits(NamedTuple):
-    """Where the first H steps are, step t weighted by gamma^t / sum gamma^t."""
-
-    state_distribution: Floats
-    terminal_mass: float
-    """Share of the steps after the end of their episode."""
-
-
-def total_weight(gamma: float, horizon: int) -> float:
-    """sum_{t<H} gamma^t."""
-    return float(horizon) if gamma == 1.0 else -float(np.expm1(horizon * np.log(gamma))) / (1.0 - gamma)
-
-
-def forward(operator: EmpiricalOperator, horizon: int) -> Iterator[tuple[float, Floats]]:
-    """gamma^t and d_t for t = 0, 1, ..., H - 1."""
-    assert operator.initial is not None
-    weight, state = 1.0, operator.initial
-    for step in range(horizon):
-        if step:
-            check()
-            weight, state = weight * operator.gamma, operator.next_state_distribution(operator.spread(state))
-        yield weight, state
-
-
-def visits(operator: EmpiricalOperator, horizon: int) -> Visits:
-    """Add up where the first H steps are."""
-    mass, ended, terminal = np.zeros(operator.n_states), 0.0, 0.0
-    for weight, state in forward(operator, horizon):
-        mass += weight * state
-        terminal += weight * ended
-        ended += float(np.einsum("x,x->", operator.spread(state), operator.ended))
-    whole = total_weight(operator.gamma, horizon)
-    return Visits(mass / whole, terminal / whole)
-
-
-def backward(operator: EmpiricalOperator, horizon: int, cell_reward: Floats) -> Floats:
-    """V_0, V_1, ..., V_H as rows."""
-    values = np.zeros((horizon + 1, operator.n_states))
-    for step in range(horizon - 1, -1, -1):
-        check()
-        onward = operator.gamma * operator.expected_next(values[step + 1])
-        values[step] = operator.gather(cell_reward + onward)
-    return values

@@ -16,7 +16,7 @@ from lingendice.data.checks import Floats, outside_level
 from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator, visits
+from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import ROUNDING, known_rewards
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
@@ -31,6 +31,7 @@ from lingendice.results.variants import (
     fitted_fields,
 )
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
+from lingendice.solvers.horizon import visits
 
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome
@@ -140,14 +141,11 @@ def policy_solution(fit: Shrinkage, request: Request) -> Solution:
 def horizon_solution(operator: EmpiricalOperator, request: Request) -> Solution:
     """Of the first steps from the initial distribution."""
     horizon = request.problem.horizon
-    found = visits(operator, horizon)
-    outcome = Outcome(
-        found.state_distribution, "recursion", f"the first {horizon:,} steps", converged=True, n_iter=horizon
-    )
+    found = visits(operator, horizon, request.limits)
     solution = HorizonSolution(
-        **_told(outcome, request.limits, found.state_distribution),
+        **_told(found.outcome, request.limits, found.outcome.distribution),
         gamma=operator.gamma,
-        residual=0.0,
+        residual=0.0 if found.outcome.converged else math.nan,
         source=operator,
         reward_range=request.reward_range,
         horizon=horizon,

@@ -9,7 +9,7 @@ One logged transition x -> s' moves the return of H steps by
 
     sum_t gamma^t m_t(x) / p(x) (r + gamma V_{t+1}(s') - Q_t(x)) / N ,     m_t = d_t W
 
-with V and Q of :func:`lingendice.model.operator.backward`: the influence function of the recursion. First
+with V and Q of :func:`lingendice.solvers.horizon.backward`: the influence function of the recursion. First
 states, and weights of actions that stand in for those never logged, move it as the stationary value is moved.
 """
 
@@ -24,10 +24,10 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
+from lingendice.data.interrupts import check
 from lingendice.data.rows import read_only, row_of_entry, row_sums
 from lingendice.model.compose import Choices, compose_episodes
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
-from lingendice.model.operator import backward, forward, total_weight, visits
 from lingendice.results.allowance import (
     RULE_OF_THREE,
     allowed_interval,
@@ -44,6 +44,7 @@ from lingendice.results.solution import Solution
 from lingendice.results.targets import Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
+from lingendice.solvers.horizon import backward, forward, total_weight, visits
 from lingendice.solvers.shrinkage import Shrinkage, shrink
 
 
@@ -266,7 +267,7 @@ class HorizonSolution(Uncertified):
     def _behavior(self) -> HorizonSolution:
         operator = compose_episodes(self.operator.counts, self._behavior_choices())
         found = visits(operator, self.horizon)
-        return self.moved_to(found.state_distribution, source=operator, ended_mass=found.terminal_mass)
+        return self.moved_to(found.outcome.distribution, source=operator, ended_mass=found.terminal_mass)
 
     def _interval(self, level: float, of: Any, method: str, **options: Any) -> Interval:
         if not isinstance(of, str) or of == "stationary" or method != "influence" or options:
@@ -401,6 +402,7 @@ class HorizonInfluence(Influence):
         fallen = {source: np.zeros((operator.n_states, 1)) for source in operator.falling}
         action_values = np.zeros(operator.n_cells)
         for step, (weight, state) in enumerate(forward(operator, solution.horizon)):
+            check()
             cells = weight * operator.spread(state)
             ended[:-1] = values[step + 1]
             after = ended[self.counts.indices]

@@ -104,6 +104,7 @@ TABULAR = {
     "aggregation": lambda **more: lg.solve(chain(400), method="aggregation", **more),
     "gauss-seidel": lambda **more: lg.solve(chain(400), 0.9, method="gauss-seidel", **more),
     "ridge": lambda **more: lg.solve(log(), 0.9, policy=policy(), ridge=1e-3, ratio="state_action", **more),
+    "horizon": lambda **more: lg.solve(chain(50), initial=np.eye(50)[0], horizon=9, **more),
     "convex": lambda **more: lg.solve(chain(8), 0.9, method="convex", **more),
     "sgd": lambda **more: lg.solve(chain(8), 0.9, method="sgd", tol=1e-2, **more),
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from functools import cache
 from itertools import pairwise, product
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -250,3 +254,49 @@ def test_rounding_is_no_noise_beside_an_allowance():
         assert found.standard_error == 0.0
         assert found.bias_allowance > 0.0
         assert found.high - found.estimate == pytest.approx(found.bias_allowance, rel=1e-12)
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+def first_steps(kernel, initial, gamma, horizon):
+    """The distribution of the first steps, by powers of the dense matrix."""
+    weights = gamma ** np.arange(horizon)
+    return sum(
+        weight * initial @ np.linalg.matrix_power(kernel, step) for step, weight in enumerate(weights)
+    ) / weights.sum()  # fmt: skip
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("max_iter", [1, 5, 19, 20, 30])
+def test_max_iter_ends_after_as_many_steps(gamma, max_iter):
+    kernel, initial = np.array([[0.5, 0.5, 0.0], [0.0, 0.2, 0.8], [0.9, 0.0, 0.1]]), np.array([1.0, 0.0, 0.0])
+    found = lg.solve(kernel, gamma, initial=initial, horizon=20, max_iter=max_iter)
+    counted = min(max_iter, 20)
+    assert found.n_iter == counted
+    assert found.status is (lg.Status.ITERATION_LIMIT if max_iter < 20 else lg.Status.SOLVED)
+    np.testing.assert_allclose(found.stationary, first_steps(kernel, initial, gamma, counted), rtol=1e-13)
+    if max_iter < 20:
+        off = np.abs(found.stationary - first_steps(kernel, initial, gamma, 20)).sum()
+        assert 0.0 < off <= found.error <= 2.0
+        assert found.error_kind == "bound"
+    else:
+        assert found.error is None
+
+
+def test_a_time_limit_ends_the_recursion():
+    begun = time.perf_counter()
+    found = lg.solve(np.ones((40, 40)), 1.0, initial=np.eye(40)[0], horizon=10**9, time_limit=0.3)
+    assert time.perf_counter() - begun < 3.0
+    assert found.status is lg.Status.TIME_LIMIT
+    assert 1 < found.n_iter < 10**9
+    assert found.stationary.sum() == pytest.approx(1.0, abs=1e-9)
+    assert "of the first 1,000,000,000 steps" in found.reason
+
+
+def test_ctrl_c_ends_the_recursion_with_what_was_counted():
+    Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(lg.Interrupted) as caught:
+        lg.solve(np.ones((40, 40)), 1.0, initial=np.eye(40)[0], horizon=10**9)
+    assert caught.value.solution.status is lg.Status.INTERRUPTED
+    assert 1 < caught.value.solution.n_iter < 10**9
