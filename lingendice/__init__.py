@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from lingendice import baselines as baselines
     from lingendice import distributed as distributed
     from lingendice import divergences as divergences
+    from lingendice import embed as embed
     from lingendice import environments as environments
+    from lingendice import features as features
     from lingendice import gpu as gpu
     from lingendice import io as io
-    from lingendice.data import policies as policies
+    from lingendice import policies as policies
     from lingendice.io.read import read_transitions as read_transitions
-    from lingendice.model import features as features
     from lingendice.results.audit import Audit as Audit
     from lingendice.results.audit import audit as audit
     from lingendice.results.ridge_path import RidgePath as RidgePath
     from lingendice.results.ridge_path import ridge_path as ridge_path
-    from lingendice.streaming import embed as embed
     from lingendice.streaming.online import OnlineRatio as OnlineRatio
 
 __version__ = "0.1.0.dev0"
@@ -84,11 +84,8 @@ __all__ = [
 
 
 _MODULES = {
-    **{name: name for name in ("baselines", "distributed", "divergences", "environments", "gpu", "io")},
-    "embed": "streaming.embed",
-    "features": "model.features",
-    "policies": "data.policies",
-}
+    "baselines", "distributed", "divergences", "embed", "environments", "features", "gpu", "io", "policies",
+}  # fmt: skip
 _HOMES = {
     "Audit": "results.audit",
     "OnlineRatio": "streaming.online",
@@ -108,7 +105,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found = getattr(import_module(f"lingendice.{_HOMES[name]}"), name)
         return found
     if name in _MODULES:
-        return import_module(f"lingendice.{_MODULES[name]}")
+        return import_module(f"lingendice.{name}")
     from lingendice.data.hints import no_attribute
 
     raise no_attribute("lingendice", name, _sys.modules[__name__])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import lingendice as lg
 
@@ -47,3 +50,28 @@ def test_names_are_sorted_and_complete():
     assert set(lg.__all__) <= set(dir(lg))
     for name in lg.__all__:
         assert getattr(lg, name) is not None
+
+
+PUBLIC_MODULES = sorted(name for name in lg.__all__ if isinstance(getattr(lg, name), ModuleType))
+
+
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_modules_are_imported_by_their_public_names(name):
+    """In a process where nothing else has loaded them."""
+    code = f"import lingendice.{name} as module, lingendice as lg; assert lg.{name} is module"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    module = import_module(f"lingendice.{name}")
+    assert module.__doc__
+    for member in getattr(module, "__all__", ()):
+        assert getattr(module, member) is not None
+
+
+def test_names_are_imported_from_public_modules():
+    from lingendice.embed import count
+    from lingendice.features import rbf
+    from lingendice.model import features
+    from lingendice.policies import GaussianPolicy
+
+    assert rbf is features.rbf is lg.features.rbf
+    assert GaussianPolicy is lg.policies.GaussianPolicy
+    assert count is lg.embed.count
