@@ -64,6 +64,12 @@ def cuts_off(array, number):
 
 
 @kernel
+def is_countable(counts, weight):
+    """Whether a weight is a finite number from 0 on, and the type of ``counts`` holds it."""
+    return weight >= 0 and weight < np.inf and not cuts_off(counts, weight)
+
+
+@kernel
 def total_of(entries):
     """The sum of counts or masses; nan where one is negative, or they are not finite."""
     total = 0.0
@@ -190,10 +196,10 @@ def share_out(node_distribution, members, totals, distribution):
 
 @kernel
 def count(counts: Any, state: Any, next_state: Any, weight: Any = 1) -> Any:
-    """``counts[state, next_state] += weight`` with a check of the range; O(1). Returns a status."""
+    """``counts[state, next_state] += weight`` with checks of both; O(1). Returns a status."""
     if state < 0 or state >= counts.shape[0] or next_state < 0 or next_state >= counts.shape[1]:
         return OUT_OF_RANGE
-    if cuts_off(counts, weight):
+    if not is_countable(counts, weight):
         return BAD_ENTRY
     counts[state, next_state] += weight
     return SOLVED
@@ -209,7 +215,7 @@ def count_sparse(keys: Any, counts: Any, n_states: Any, state: Any, next_state: 
     if state < 0 or state >= n_states or next_state < 0 or next_state >= n_states or n_states > MOST_STATES:
         return OUT_OF_RANGE
     capacity = keys.size
-    if counts.size < capacity or cuts_off(counts, weight):
+    if counts.size < capacity or not is_countable(counts, weight):
         return BAD_ENTRY
     key = np.int64(state) * n_states + next_state
     at = np.int64(mix(np.uint64(key)) % np.uint64(capacity))

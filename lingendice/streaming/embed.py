@@ -80,7 +80,7 @@ _MESSAGES = {
     SOLVED: "solved",
     BAD_ENTRY: (
         "an array has the wrong shape or holds whole numbers only, indptr does not rise from 0 within the "
-        "arrays, or a count is negative, nan, infinite, or too small next to the others to divide by"
+        "arrays, or a count or weight is negative, nan, infinite, or too small next to others to divide by"
     ),
     NO_DATA: "there are no transitions; count some first",
     SEVERAL_DISTRIBUTIONS: (

@@ -174,6 +174,30 @@ def test_what_a_table_of_pairs_cannot_hold_is_refused():
     assert held.sum() == 1.0
 
 
+@njit
+def count_inside(counts, keys, held, weight):
+    return embed.count(counts, 0, 1, weight), embed.count_sparse(keys, held, 2, 0, 1, weight)
+
+
+@pytest.mark.parametrize("weight", [np.nan, -1.0, np.inf, -np.inf, -1])
+def test_weights_that_are_no_counts_are_refused(weight):
+    """From Python, inside compiled code and from C; nothing is written."""
+    counts, keys, held = np.zeros((2, 2)), np.full(4, -1), np.zeros(4)
+    whole = np.zeros((2, 2), np.int64)
+    double, size, doubles = ctypes.c_double, ctypes.c_int64, ctypes.POINTER(ctypes.c_double)
+    in_c = ctypes.CFUNCTYPE(ctypes.c_int32, doubles, size, size, size, double)(embed.c_addresses()["count"])
+    assert embed.count(counts, 0, 1, weight) == embed.BAD_ENTRY
+    assert embed.count(whole, 0, 1, weight) == embed.BAD_ENTRY
+    assert embed.count_sparse(keys, held, 2, 0, 1, weight) == embed.BAD_ENTRY
+    assert count_inside(counts, keys, held, weight) == (embed.BAD_ENTRY, embed.BAD_ENTRY)
+    assert in_c(counts.ctypes.data_as(doubles), 2, 0, 1, weight) == embed.BAD_ENTRY
+    assert not counts.any()
+    assert not whole.any()
+    assert not held.any()
+    assert (keys == -1).all()
+    assert count_inside(counts, keys, held, 0.0) == (embed.SOLVED, embed.SOLVED)
+
+
 def test_count_checks_its_range():
     counts = np.zeros((2, 2))
     assert embed.count(counts, 1, 0) == embed.SOLVED

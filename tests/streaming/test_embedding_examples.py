@@ -45,8 +45,11 @@ def test_page_runs(capsys, monkeypatch):
     assert shown.count("solved") == 2 + bool(shutil.which("cc"))
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
-def test_c_program_counts_and_solves(tmp_path):
+@pytest.fixture
+def simulate(tmp_path):
+    """The example in C, of which all is known but the seed, the numbers of states and of steps, and gamma."""
+    if COMPILER is None:
+        pytest.skip("no C compiler on this machine")
     library = tmp_path / "simulator.so"
     flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-std=c99", "-shared", "-fPIC"]
     subprocess.run([COMPILER, *flags, "-o", library, ROOT / "examples" / "simulator.c"], check=True)
@@ -56,11 +59,19 @@ def test_c_program_counts_and_solves(tmp_path):
         ctypes.c_void_p,
     ]  # fmt: skip
     simulate.restype = ctypes.c_int32
-    address, distribution = embed.c_addresses(), np.empty(5)
-    assert (
-        simulate(address["count"], address["solve"], 5, 400_000, 9, 1.0, distribution.ctypes.data)
-        == embed.SOLVED
-    )
+    address = embed.c_addresses()
+
+    def call(n, n_steps, seed, gamma, distribution):
+        at = distribution.ctypes.data
+        return simulate(address["count"], address["solve"], n, n_steps, seed, gamma, at)
+
+    return call
+
+
+@pytest.mark.parametrize("seed", [9, 0])
+def test_c_program_counts_and_solves(simulate, seed):
+    distribution = np.empty(5)
+    assert simulate(5, 400_000, seed, 1.0, distribution) == embed.SOLVED
     # The chain that the C code walks: two steps in three clockwise, and half of the time staying in state 0.
     chain = np.zeros((5, 5))
     chain[np.arange(5), (np.arange(5) + 1) % 5] = 2 / 3
@@ -69,10 +80,17 @@ def test_c_program_counts_and_solves(tmp_path):
     values, vectors = np.linalg.eig(chain.T)
     exact = np.abs(vectors[:, np.argmax(values.real)].real)
     np.testing.assert_allclose(distribution, exact / exact.sum(), atol=0.01)
-    assert (
-        simulate(address["count"], address["solve"], 5, 0, 9, 1.0, distribution.ctypes.data) == embed.NO_DATA
-    )
-    assert (
-        simulate(address["count"], address["solve"], 5, 10, 9, 2.0, distribution.ctypes.data)
-        == embed.BAD_GAMMA
-    )
+    assert simulate(5, 0, seed, 1.0, distribution) == embed.NO_DATA
+    assert simulate(5, 10, seed, 2.0, distribution) == embed.BAD_GAMMA
+
+
+@pytest.mark.parametrize("n", [2**31, 2**32, 2**40])
+def test_c_program_says_that_memory_ran_out(simulate, n):
+    status = simulate(n, 10, 1, 1.0, np.empty(5))
+    assert status == embed.NO_MEMORY
+    assert "memory ran out" in embed.message(status)
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_c_program_refuses_to_walk_over_no_states(simulate, n):
+    assert simulate(n, 10, 1, 1.0, np.empty(5)) == embed.BAD_ENTRY
