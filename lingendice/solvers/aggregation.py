@@ -297,7 +297,7 @@ class Run(Pace):
         converged = converged and bool(np.all(x > 0.0)) and bool(np.isfinite(total))
         return Outcome(
             distribution=x / total,
-            method="gauss-seidel" if self.method == "sweeps" else "aggregation",
+            method={"dense": "gth", "sweeps": "gauss-seidel"}.get(self.method, "aggregation"),
             reason=self.method,
             converged=converged,
             n_iter=self.sweeps,

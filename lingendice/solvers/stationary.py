@@ -6,6 +6,7 @@ where it nearly falls apart; the outcome says which was picked and why.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -212,8 +213,19 @@ def _run(
         assert outcome is not None
         return outcome
     if method in ("gauss-seidel", "aggregation"):
-        return _iterate(rates, controls, monitor, "as asked")
+        outcome = _iterate(rates, controls, monitor)
+        instead = _INSTEAD[outcome.reason].format(method)
+        return replace(outcome, reason="as asked" if outcome.method == method else instead)
     return _automatic(rates, n_hubs, controls, monitor, accepted)
+
+
+_INSTEAD = {
+    "dense": "method={!r} eliminates chains of so few states",
+    "sweeps": "method={!r} begins with sweeps, and ended with them",
+    "blocks": "method={!r} foresaw too many sweeps; the chain falls apart into nearly separate blocks",
+    "multilevel": "method={!r} foresaw too many sweeps",
+}
+"""Why an iteration ended as another one than was asked for, by what it ended with."""
 
 
 def _automatic(
@@ -242,7 +254,7 @@ def _automatic(
         "direct": "slow mixing and much fill",
         "ended": "ended early",
     }[found.method]
-    iterated = _iterate(rates, controls, monitor, why, found)
+    iterated = replace(_iterate(rates, controls, monitor, found), reason=why)
     if iterated.converged or monitor.stopped is not None:
         return iterated
     why = "the iterations did not settle"
@@ -290,16 +302,12 @@ def _eliminate(
     return Outcome(factor.stationary(monitor), "elimination", reason, converged=True, error=error)
 
 
-def _iterate(
-    rates: csr_array, controls: Controls, monitor: Monitor, reason: str, found: Plan | None = None
-) -> Outcome:
+def _iterate(rates: csr_array, controls: Controls, monitor: Monitor, found: Plan | None = None) -> Outcome:
     from lingendice.solvers.aggregation import solve_stationary
 
-    outcome = solve_stationary(
+    return solve_stationary(
         *csr_arrays(rates), tol=controls.tol, threads=controls.threads, monitor=monitor, plan=found
     )
-    outcome.reason = reason
-    return outcome
 
 
 def sweeps_goal(gamma: float, tol: float) -> float:

@@ -143,6 +143,24 @@ def test_the_reason_is_given():
     assert "blocks" in lg.solve(blocks(6000, 60, 1e-8)).reason
 
 
+@pytest.mark.parametrize(
+    ("chain", "method", "found", "reason"),
+    [
+        (digraph(5000, 6), "gauss-seidel", "gauss-seidel", "as asked"),
+        (digraph(5000, 6), "aggregation", "gauss-seidel", "method='aggregation' begins with sweeps"),
+        (grid(60), "gauss-seidel", "aggregation", "method='gauss-seidel' foresaw too many sweeps"),
+        (grid(60), "aggregation", "aggregation", "as asked"),
+        (blocks(6000, 60, 1e-8), "gauss-seidel", "aggregation", "falls apart into nearly separate blocks"),
+        (np.ones((5, 5)), "gauss-seidel", "gth", "method='gauss-seidel' eliminates chains of so few states"),
+        (np.ones((5, 5)), "aggregation", "gth", "method='aggregation' eliminates"),
+    ],
+)
+def test_another_method_than_was_asked_for_is_named_with_the_reason(chain, method, found, reason):
+    solution = lg.solve(chain, method=method)
+    assert (solution.status, solution.method) == (lg.Status.SOLVED, found)
+    assert reason in solution.reason
+
+
 def test_time_limit_returns_the_best_so_far():
     solution = lg.solve(grid(80), 0.99999, method="gauss-seidel", time_limit=1e-3)
     assert solution.status is lg.Status.TIME_LIMIT
