@@ -41,6 +41,7 @@ from lingendice.results.allowance import rounding_of, without_rounding
 from lingendice.results.bootstrap import bootstrap
 from lingendice.results.targets import Interval, Target, ValueScores, read_target, require_level
 from lingendice.solvers.adjoint import adjoint_of
+from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import ByMisfit, RidgeSystem
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def interval(
     method: str = "influence",
     *,
     entries: Any = None,
+    time_limit: float | None = None,
     replicates: int | None = None,
     kind: str | None = None,
     seed: int | None = None,
@@ -70,11 +72,18 @@ def interval(
     asked = [name for name, given in drawing.items() if given is not None]
     if method == "influence" and asked:
         raise ValueError(f'{asked[0]}= is for method="bootstrap"; the closed form draws nothing')
+    if method == "bootstrap" and time_limit is not None:
+        raise ValueError("time_limit= is for the closed form; take fewer replicates=")
     level = require_level(level)
     require_sample_size(solution.operator.counts)
     refuse_smoothing(solution)
     solution._single()
     wanted = read_target(solution, of, entries)
+    if time_limit is not None and wanted.name != "stationary":
+        raise ValueError(
+            'time_limit= ends intervals of="stationary" between entries; leave it out of one interval'
+        )
+    controls = Controls.read(solution.tol or 1e-10, time_limit=time_limit)
     if wanted.name == "value":
         refuse_partial_rewards(solution.operator)
     if wanted.name == "value" and not _is_identified(solution):
@@ -89,10 +98,14 @@ def interval(
             'use method="bootstrap"'
         )
     influence = solution.influence()
-    estimate, error, degrees = standard_errors(influence, wanted)
+    estimate, error, degrees = standard_errors(influence, wanted, controls)
     low, high = wanted.limits(solution, estimate, error, level, degrees)
+    note = influence.note
+    if time_limit is not None and (missing := int(np.isnan(error).sum())):
+        low, high = (np.where(np.isnan(error), np.nan, end) for end in (low, high))
+        note += f"; {missing:,} of {error.size:,} entries were not reached within time_limit={time_limit:g}"
     low, high, estimate, error = map(wanted.shape, (low, high, estimate, error))
-    return Interval(low, high, estimate, error, level, method, influence.note)
+    return Interval(low, high, estimate, error, level, method, note)
 
 
 def _bootstrap_interval(
@@ -519,12 +532,15 @@ class Piece:
         return pooled
 
 
-def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Floats, float]:
+def standard_errors(
+    influence: Influence, wanted: Target, controls: Controls | None = None
+) -> tuple[Floats, Floats, float]:
     """Estimates and standard errors of the functionals, and degrees of freedom.
 
     The distribution's entries take one adjoint solve each; up to 2,000 states they share one dense
-    factorization, 2/3 n^3 operations and n^2 more per entry.
+    factorization, 2/3 n^3 operations and n^2 more per entry. Those that a time limit leaves out are nan.
     """
+    controls = controls or Controls()
     solution = influence.solution
     estimate = wanted.read(solution)
     if wanted.entries is None:
@@ -532,9 +548,13 @@ def standard_errors(influence: Influence, wanted: Target) -> tuple[Floats, Float
         one = influence.value() if function is None else influence.functions(function[:, None])
         rows = one.scores()
         return estimate, np.sqrt((rows**2).sum(axis=0)), effective_degrees(rows, influence.sample.degrees)
-    errors = np.empty(wanted.entries.size)
-    for begin in range(0, wanted.entries.size, COLUMNS_AT_ONCE):
-        some = wanted.entries[begin : begin + COLUMNS_AT_ONCE]
+    errors = np.full(wanted.entries.size, np.nan)
+    # Where time is limited, one by one: an entry may take seconds.
+    at_once = COLUMNS_AT_ONCE if controls.time_limit is None else 1
+    for begin in range(0, wanted.entries.size, at_once):
+        if controls.out_of_time():
+            break
+        some = wanted.entries[begin : begin + at_once]
         rows = influence.functions(_columns(solution, some)).scores()
         errors[begin : begin + some.size] = np.sqrt((rows**2).sum(axis=0))
     return estimate, errors, influence.sample.degrees

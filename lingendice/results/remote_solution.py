@@ -120,6 +120,9 @@ NOT_CLUSTERED = (
     "transitions taken as a Markov chain's, not clustered by episode: counts on a cluster know none; "
     "lg.read_transitions(..., keep_episodes=True) and lg.solve do so on one machine that holds the log"
 )
+MOST_ENTRIES = 1000
+"""Entries of a distribution whose intervals are computed on a cluster without being asked to by name: a solve
+of some tenths of a second each."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,6 +149,12 @@ class SpreadSolution(Solution):
             raise ValueError(
                 "the bootstrap resamples rows, which lie on the workers of a cluster; leave method= out, or "
                 "solve counts.gather()"
+            )
+        every = isinstance(of, str) and of == "stationary" and options.get("entries") is None
+        if every and options.get("time_limit") is None and self.stationary.size > MOST_ENTRIES:
+            raise ValueError(
+                f"intervals of all {self.stationary.size:,} entries take one solve on the cluster each; pick "
+                "some by entries=, pass time_limit= in seconds, or solve counts.gather()"
             )
         return super()._interval(level, of, method, **options)
 

@@ -142,8 +142,10 @@ class Result(Hinted, Shown):
             ``"influence"``: closed form, one adjoint solve (for the distribution one per entry, up to 2,000
             states all from one dense factorization). ``"bootstrap"``: resample episodes and solve again.
         **options
-            ``entries``; for the bootstrap ``replicates`` (1000), ``kind`` ("t", "percentile" or "basic"; of
-            the default with a policy "t" alone), ``seed`` and ``threads``, on which no number depends.
+            ``entries``, and ``time_limit`` in seconds, looked at between entries: those that were not reached
+            are nan, and the interval's ``note`` counts them. For the bootstrap ``replicates`` (1000),
+            ``kind`` ("t", "percentile" or "basic"; of the default with a policy "t" alone), ``seed`` and
+            ``threads``, on which no number depends.
 
         Notes
         -----

@@ -26,6 +26,7 @@ import lingendice as lg
 from lingendice.data.saving import read_archive, write_archive
 from lingendice.distributed import DistributedCounts, counting
 from lingendice.distributed import cluster as cluster_module
+from lingendice.results import remote_solution
 
 
 def random_chain(n, degree, seed):
@@ -265,6 +266,23 @@ def test_bounds_within_a_range_of_rewards(client):
         lg.solve(spread, 0.9, **terms | {"reward_range": (0.0, 1e-3)})
     with pytest.raises(ValueError, match=r"lie on the workers of a cluster; counts\.gather"):
         lg.ridge_path(found)
+
+
+def test_intervals_of_many_entries_take_a_limit(client, monkeypatch):
+    """One solve on the cluster each: 30,000 of them did not end in minutes."""
+    rng = np.random.default_rng(0)
+    counts = lg.Counts.from_transitions(rng.integers(60, size=4000), rng.integers(60, size=4000), n_states=60)
+    solution = lg.distributed.solve(counts, 0.8, client=client)
+    monkeypatch.setattr(remote_solution, "MOST_ENTRIES", 50)
+    with pytest.raises(ValueError, match=r"all 60 entries .* entries=.* time_limit=.* gather"):
+        solution.interval(of="stationary")
+    begun = time.perf_counter()
+    found = solution.interval(of="stationary", time_limit=0.5)
+    assert time.perf_counter() - begun < 10.0
+    assert "of 60 entries were not reached within time_limit=0.5" in found.note
+    few = solution.interval(of="stationary", entries=[7, 3])
+    expected = lg.solve(counts, 0.8).interval(of="stationary", entries=[7, 3])
+    np.testing.assert_allclose(few.low, expected.low, rtol=1e-6)
 
 
 def test_rewards_logged_in_part_have_no_interval_of_the_value(client, tmp_path):

@@ -13,6 +13,7 @@ from problems import logged_mdp
 import lingendice as lg
 from lingendice.results import bootstrap as resampling
 from lingendice.results.interval import Influence
+from lingendice.solvers import control
 
 PLUG_IN = {"ratio": "state_action", "ridge": 0.0}
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
@@ -174,6 +175,38 @@ def test_distribution_has_the_covariance_of_a_walk():
     np.testing.assert_array_equal(some.standard_error, found.standard_error[[4, 2]])
     one = solution.interval(of=np.eye(7)[4])
     assert one.standard_error == pytest.approx(found.standard_error[4], rel=1e-10)
+
+
+def test_a_time_limit_ends_between_entries(mdp, monkeypatch):
+    """Entries that were reached have the same intervals, others none."""
+    counts, pi = count(walk(mdp, 20, 30, 0)), mdp["policy"]
+    solution = lg.solve(counts, 0.9, policy=pi, ridge=0, ratio="state_action")
+    size, looks = solution.stationary.size, iter([False, False, True])
+    monkeypatch.setattr(control.Controls, "out_of_time", lambda self: next(looks))
+    found = solution.interval(of="stationary", time_limit=60.0)
+    monkeypatch.undo()
+    whole = solution.interval(of="stationary", time_limit=60.0)
+    for ends, all_ends in [(found.low, whole.low), (found.high, whole.high)]:
+        np.testing.assert_array_equal(ends[:2], all_ends[:2])
+        assert np.isnan(ends[2:]).all()
+    np.testing.assert_array_equal(found.estimate, whole.estimate)
+    assert f"{size - 2} of {size} entries were not reached within time_limit=60" in found.note
+    assert "not reached" not in whole.note
+    np.testing.assert_allclose(whole.low, solution.interval(of="stationary").low, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"time_limit": 1.0}, "between entries"),
+        ({"of": "stationary", "time_limit": 0}, "time_limit"),
+        ({"of": "stationary", "time_limit": 1.0, "method": "bootstrap"}, "fewer replicates"),
+    ],
+)
+def test_a_time_limit_that_has_no_use_is_refused(mdp, options, hint):
+    counts, pi = count(walk(mdp, 20, 30, 0)), mdp["policy"]
+    with pytest.raises(ValueError, match=hint):
+        lg.solve(counts, 0.9, policy=pi, ridge=0, ratio="state_action").interval(**options)
 
 
 def test_entries_do_not_depend_on_the_way_they_are_solved(mdp, monkeypatch):
