@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,8 @@ def read_array(path: str | Path) -> Any:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """A policy or a distribution by label, as JSON writes mappings."""
-    try:
+    with _readable(path, "not readable as JSON"):
         held = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_named_once)
-    except ValueError as error:
-        raise FileError(f"{path}: not readable as JSON ({error})") from None
     if not isinstance(held, dict):
         raise FileError(f"{path}: expected an object that maps states to actions, or to probabilities")
     return held
@@ -151,20 +149,31 @@ def require_folder(path: Path) -> None:
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
 
 
-def _load_array(path: Path) -> NDArray[Any]:
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    """Report whatever a parser raises.
+
+    A damaged header may ask for petabytes, a password or another compression.
+    """
     try:
+        yield
+    except (FileError, ImportError):
+        raise
+    except Exception as error:
+        raise FileError(f"{path}: {what} ({error or type(error).__name__})") from None
+
+
+def _load_array(path: Path) -> NDArray[Any]:
+    with _readable(path, "not a readable NumPy file"):
         array: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileError(f"{path}: not a readable NumPy file ({error})") from None
-    return array
+        return array
 
 
 def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise FileError(f"{path}: not a readable npz file of plain arrays ({error})") from None
+    # NumPy would leave a file open that it opened itself and cannot read.
+    with _readable(path, "not a readable npz file of plain arrays"), path.open("rb") as stream:
+        archive = np.load(stream, allow_pickle=False)
+        return {name: archive[name] for name in archive.files}
 
 
 def _numbers(path: Path, array: NDArray[Any]) -> NDArray[Any]:
@@ -184,17 +193,19 @@ def _square(path: Path, matrix: Any) -> Any:
 
 
 def _read_mtx(path: Path) -> Any:
-    from scipy.io import mmread
+    from scipy.io import mminfo, mmread
 
-    try:
-        with path.open("rb") as stream:
-            # A byte order mark is no part of the text; readers of the format do not know it.
-            if stream.read(len(BOM_UTF8)) != BOM_UTF8:
-                stream.seek(0)
-            matrix = mmread(stream)
-    except (ValueError, OSError, TypeError, OverflowError) as error:
-        raise FileError(f"{path}: not a readable Matrix Market file ({error})") from None
-    return _square(path, matrix if isinstance(matrix, np.ndarray) else matrix.tocsr())
+    with _readable(path, "not a readable Matrix Market file"), path.open("rb") as stream:
+        # A byte order mark is no part of the text; readers of the format do not know it.
+        begin = len(BOM_UTF8) if stream.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+        stream.seek(begin)
+        # SciPy's reader aborts the process where memory does not suffice. An entry takes two bytes at least.
+        entries, size = mminfo(stream)[2], path.stat().st_size
+        if entries > size:
+            raise ValueError(f"its header asks for {entries:,} entries, and there are {size:,} bytes")
+        stream.seek(begin)
+        matrix = mmread(stream)
+        return _square(path, matrix if isinstance(matrix, np.ndarray) else matrix.tocsr())
 
 
 def _read_npz(path: Path) -> Any:
@@ -202,10 +213,11 @@ def _read_npz(path: Path) -> Any:
     if "format" in arrays and "shape" in arrays:
         from scipy.sparse import load_npz
 
-        try:
-            return _square(path, compressed_rows(str(path), load_npz(path)))
-        except ValueError as error:
-            raise FileError(str(error)) from None
+        with _readable(path, "not a readable sparse matrix"):
+            matrix = load_npz(path)
+        _square(path, matrix)
+        with _readable(path, "not a usable sparse matrix"):
+            return compressed_rows("its data", matrix)
     if {"indptr", "indices"} <= arrays.keys() and "sha256" not in arrays:
         return _adjacency(path, arrays)
     return arrays
@@ -216,9 +228,7 @@ def _adjacency(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Any:
 
     indptr, indices = arrays["indptr"], arrays["indices"]
     weight = arrays.get("data", np.ones(indices.size))
-    try:
+    with _readable(path, "'indptr' and 'indices' are no CSR graph"):
         matrix = csr_matrix((weight, indices, indptr), shape=(indptr.size - 1, indptr.size - 1))
         matrix.check_format()
-    except ValueError as error:
-        raise FileError(f"{path}: 'indptr' and 'indices' are no CSR graph ({error})") from None
-    return matrix
+        return matrix

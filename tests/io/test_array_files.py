@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -115,3 +117,58 @@ def test_tables_by_label(write):
         read_array(write('{"a": {"x": 1}, "b": {"x": 1}, "a": {"y": 1}}', "twice.json"))
     with pytest.raises(FileError, match="expected an object"):
         read_array(write("[1, 2]", "list.json"))
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+def header_of(shape):
+    """A NumPy file that says it holds an array of this shape, and holds eight bytes."""
+    held = io.BytesIO()
+    np.lib.format.write_array_header_1_0(held, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return held.getvalue() + bytes(8)
+
+
+@pytest.mark.parametrize("shape", [(10**7, 10**7), (2**62, 4), (3, 3)])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("read", [read_matrix_file, read_array])
+def test_headers_that_ask_for_more_than_there_is(tmp_path, shape, packed, read):
+    """Petabytes raised MemoryError."""
+    path = tmp_path / ("table.npz" if packed else "table.npy")
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("table.npy", header_of(shape))
+    else:
+        path.write_bytes(header_of(shape))
+    with pytest.raises(FileError, match=r"table\.np[yz]: not a readable"):
+        read(path)
+
+
+def test_every_damaged_byte_of_a_packed_archive_is_a_file_error(tmp_path):
+    """Of a damaged stream zlib.error came through; where a byte does not matter, all is as it was."""
+    path = tmp_path / "log.npz"
+    np.savez_compressed(path, state=np.arange(300) % 7, next_state=np.arange(1, 301) % 7)
+    whole = path.read_bytes()
+    unpacking = 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
+        try:
+            read_matrix_file(path)
+        except FileError as error:
+            text = str(error)
+            assert text.startswith(str(path))
+            unpacking += "while decompressing" in text
+    assert unpacking
+
+
+def test_a_sparse_matrix_of_absurd_shape(tmp_path):
+    path = tmp_path / "matrix.npz"
+    np.savez(
+        path, format=b"coo", shape=np.array([2**60, 2**60]), row=np.array([0]), col=np.array([1]),
+        data=np.array([1.0]),
+    )  # fmt: skip
+    with pytest.raises(FileError, match=r"matrix\.npz"):
+        read_matrix_file(path)
+    (tmp_path / "matrix.mtx").write_text("%%MatrixMarket matrix array real general\n10000000 10000000\n1.0\n")
+    with pytest.raises(FileError, match=r"matrix\.mtx: not a readable"):
+        read_matrix_file(tmp_path / "matrix.mtx")
