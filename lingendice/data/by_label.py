@@ -15,6 +15,7 @@ States and actions without labels are named by their numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
@@ -35,6 +36,8 @@ COLUMNS = {
     "probability": ("probability", "probabilities", "prob", "probs", "p", "pi", "weight", "count"),
 }
 """Names of the columns of a policy or distribution in long form; capitals do not matter."""
+_NUMBER = re.compile(r"0|[1-9][0-9]*")
+"""How a whole number is written: 007 is a name of its own, and so is a superscript."""
 
 
 class _Names:
@@ -55,7 +58,7 @@ class _Names:
             return None
         if found is None and isinstance(label, (int, np.integer)) and not isinstance(label, bool):
             return self.place.get(str(label))
-        if found is None and isinstance(label, str) and label.isdigit():
+        if found is None and isinstance(label, str) and _NUMBER.fullmatch(label):
             return self.place.get(int(label))
         return found
 

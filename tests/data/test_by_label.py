@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -195,6 +196,15 @@ def test_text_of_a_number_names_it(plain):
     np.testing.assert_array_equal(read_distribution("initial", {"2": 1.0}, plain), [0, 0, 1])
     sparse = lg.Counts.from_transitions(["1001", "2002"], ["2002", "1001"])
     np.testing.assert_array_equal(read_distribution("initial", {2002: 1.0}, sparse), [0, 1])
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "\u0663", "007", "+1", "1_0"])
+def test_what_is_no_plain_number_names_nothing(plain, name):
+    """A superscript was the bare error of int(), and 007 stood for 7."""
+    with pytest.raises(ValueError, match=rf"names the state {re.escape(repr(name))}, which the data"):
+        read_distribution("initial", {name: 1.0}, plain)
+    with pytest.raises(ValueError, match=rf"{re.escape(repr(name))} is no state of the data"):
+        lg.solve(plain, policy={name: 0, 1: 1, 2: 2})
 
 
 def test_states_in_which_nothing_is_done_may_be_left_out():
