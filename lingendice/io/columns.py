@@ -140,7 +140,8 @@ class _Entry:
 
     def _refuse_nulls(self, column: Any) -> None:
         if column.null_count:
-            self._null(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            self._null(row, "empty" if self.from_text else "null")
 
     def _wrong(self, kind: Any, wanted: str) -> FileError:
         return FileError(f"{self.where(0)}: {self.name} holds {kind}; {wanted}")

@@ -1,9 +1,10 @@
 """Text files (CSV, TSV, compressed or not): their rows, and logs with PyArrow in batches or without it.
 
 :func:`text_rows` reads policies, lists of edges and logs. Text has no types, so both ways of reading a log
-decide them alike. A column of ids holds integers where every entry reads as one, else names; states and next
-states are of one kind. Flags are words, the other columns are numbers. Blanks around entries mean nothing. An
-empty entry is missing, and so is a word like NA among numbers.
+decide them alike. A column of ids holds numbers where all of the first 10,000 entries read as such, else
+names; states and next states are of one kind. Numbers with zeros in front are names: 007 is not 7. Names
+that turn up later are an error. Flags are words, the other columns are numbers. Blanks around entries mean
+nothing. An empty entry is missing, and so is a word like NA among numbers.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ _MISSING = frozenset(
 )  # fmt: skip
 """Words that PyArrow takes for missing numbers."""
 _WHOLE = re.compile(r"-?[0-9]+")
+_PADDED = re.compile(r"-?0[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BLOCK = 1 << 23
+_FIRST_ROWS = 10_000
+"""Rows that decide whether ids are numbers or names: with PyArrow and without it the same."""
 
 
 Rows = Iterator[tuple[int, list[str]]]
@@ -54,9 +58,9 @@ def text_rows(file: Path, comments: str = "") -> Rows:
     delimiter, width = _DELIMITERS.get(format_of(file)), 0
     try:
         with _opened(file) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as stream:
-            lines: Iterable[str] = stream
+            lines: Iterable[str] = _lines(file, stream)
             if comments:
-                lines = ("\n" if line[0] in comments else line for line in stream)
+                lines = ("\n" if line[0] in comments else line for line in lines)
             if delimiter is None:
                 lines = (" ".join(line.split()) for line in lines)
             rows = csv.reader(
@@ -76,6 +80,19 @@ def text_rows(file: Path, comments: str = "") -> Rows:
         raise FileError(f"{file}, line {rows.line_num}: not a readable csv file ({error})") from None
     except (OSError, EOFError, zlib.error) as error:
         raise FileError(f"{file}: cannot be read ({error}); it is damaged: fetch it again") from None
+
+
+def _lines(file: Path, stream: TextIOWrapper) -> Iterator[str]:
+    """Lines of bounded length: a few megabytes that are packed may unfold into one of gigabytes."""
+    number = 0
+    while line := stream.readline(_BLOCK):
+        number += 1
+        if len(line) == _BLOCK and line[-1] not in "\r\n":
+            raise FileError(
+                f"{file}, line {number}: longer than {_BLOCK:,} characters; a table has one line per row: is "
+                "this file one?"
+            )
+        yield line
 
 
 def _opened(file: Path) -> Any:
@@ -112,11 +129,12 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         with module.open_csv(str(file), parse_options=parsing) as first:
             kinds = dict(zip(first.schema.names, first.schema.types, strict=True))
             header = first.schema.names
+        found = names.find(header, str(file))
+        named = _named(found, _first_ids(file, found, parsing), names.labels)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         _refuse_rows(file, names)
         raise FileError(f"{file}: not a readable csv file ({in_one_line(error)})") from None
-    found = names.find(header, str(file))
-    types = _arrow_types(found, kinds, names.labels)
+    types = _arrow_types(found, kinds, named)
     # Only what is empty is missing: NA is the name of a country. Among numbers it is an error.
     converting = module.ConvertOptions(
         include_columns=list(dict.fromkeys(found.values())),
@@ -127,8 +145,13 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
 
     def start(parallel: bool) -> Any:
         reading = module.ReadOptions(use_threads=parallel, block_size=_BLOCK)
-        return module.open_csv(
-            str(file), read_options=reading, parse_options=parsing, convert_options=converting
+        return _Reader(
+            module.open_csv(
+                str(file), read_options=reading, parse_options=parsing, convert_options=converting
+            ),
+            [name for name in _id_columns(found) if not named[name]],
+            partial(_line_of, file, names),
+            names.labels,
         )
 
     def reason() -> str:
@@ -136,8 +159,10 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         _refuse_rows(file, names)
         try:
             with start(parallel=False) as reader:
-                for _ in reader:
-                    pass
+                while True:
+                    reader.read_next_batch()
+        except StopIteration:
+            pass
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             message = in_one_line(error)
             for number, name in enumerate(header):
@@ -149,6 +174,86 @@ def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, st
         return start(threads > 1), found, Blame(reason, partial(_line_of, file, names))
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise FileError(f"{file}: cannot be read ({reason()}); fix the file") from None
+
+
+class _Reader:
+    """Batches of PyArrow, in which ids that are numbers have become such.
+
+    PyArrow itself would take 007 for 7. It parses text as fast, and so takes this no longer.
+    """
+
+    def __init__(
+        self, reader: Any, numbers: list[str], where: Callable[[int, int], str], labels: bool | None
+    ) -> None:
+        self._reader, self._numbers, self._where, self._labels = reader, numbers, where, labels
+        self._first = 0
+        self.schema = reader.schema
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def read_next_batch(self) -> Any:
+        """The next batch; StopIteration after the last."""
+        rows = self._reader.read_next_batch()
+        for name in self._numbers:
+            at = rows.schema.get_field_index(name)
+            numbers = self._as_numbers(name, rows.column(at))
+            rows = rows.set_column(at, name, numbers)
+        self._first += len(rows)
+        return rows
+
+    def _as_numbers(self, name: str, column: Any) -> Any:
+        pa, compute = arrow(), arrow("compute")
+        for entries, kind in _ways_to_read(column):
+            try:
+                numbers = entries.cast(kind)
+            except pa.ArrowInvalid:
+                continue
+            padded = compute.and_(
+                compute.greater(compute.binary_length(entries), 1),
+                compute.or_(compute.starts_with(entries, "0"), compute.starts_with(entries, "-0")),
+            )
+            if compute.any(padded).as_py():
+                self._refuse(name, entries.filter(padded), column)
+            return numbers
+        self._refuse(name, column, column)
+        raise FileError(f"column {name!r} cannot be read as numbers; pass labels=True to read ids as names")
+
+    def _refuse(self, name: str, suspects: Any, column: Any) -> None:
+        """Name the first entry that is no number, of the few that may be such."""
+        wrong = {entry for entry in suspects.to_pylist() if entry and _is_no_id(entry, self._labels)}
+        for row, entry in enumerate(column.to_pylist() if wrong else ()):
+            if entry is not None and entry.strip(BLANKS) in {each.strip(BLANKS) for each in wrong}:
+                raise _no_id(self._where(self._first, row), name, entry.strip(BLANKS))
+
+
+def _ways_to_read(column: Any) -> Iterator[tuple[Any, Any]]:
+    """Entries as integers, else as floats, and without the blanks around them where these are in the way."""
+    pa = arrow()
+    yield column, pa.int64()
+    trimmed = arrow("compute").utf8_trim(column, BLANKS)
+    yield trimmed, pa.int64()
+    yield trimmed, pa.float64()
+
+
+def _first_ids(file: Path, found: Mapping[str, str], parsing: Any) -> dict[str, list[str]]:
+    """The first entries of every column of ids."""
+    module, text = arrow("csv"), arrow().string()
+    wanted = _id_columns(found)
+    first: dict[str, list[str]] = {name: [] for name in wanted}
+    if not wanted:
+        return first
+    options = module.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, text))
+    with module.open_csv(str(file), parse_options=parsing, convert_options=options) as reader:
+        for rows in reader:
+            for name in wanted:
+                first[name] += rows.column(name).slice(0, _FIRST_ROWS - len(first[name])).to_pylist()
+            if len(first[wanted[0]]) >= _FIRST_ROWS:
+                break
+    return {name: [entry.strip(BLANKS) for entry in entries] for name, entries in first.items()}
 
 
 def _line_of(file: Path, names: Names, first: int, row: int) -> str:
@@ -164,16 +269,31 @@ def _refuse_rows(file: Path, names: Names) -> None:
         pass
 
 
-def _arrow_types(found: Mapping[str, str], kinds: Mapping[str, Any], labels: bool | None) -> dict[str, Any]:
+def _id_columns(found: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys(found[role] for group in _ID_GROUPS for role in group if role in found))
+
+
+def _named(found: Mapping[str, str], first: Mapping[str, list[str]], labels: bool | None) -> dict[str, bool]:
+    """Whether each column of ids holds names, by its first entries."""
+    named: dict[str, bool] = {}
+    for group in _ID_GROUPS:
+        columns = [found[role] for role in group if role in found]
+        wanted = bool(labels) and "episode" not in group
+        numbers = all(_are_numbers(first[name]) for name in columns)
+        padded = labels is not False and any(
+            _PADDED.fullmatch(entry) for name in columns for entry in set(first[name])
+        )
+        named |= dict.fromkeys(columns, wanted or padded or not numbers)
+    return named
+
+
+def _arrow_types(
+    found: Mapping[str, str], kinds: Mapping[str, Any], named: Mapping[str, bool]
+) -> dict[str, Any]:
     """The type in which each column is read, from those that its first rows suggest."""
     pa, types = arrow(), arrow("types")
     words = pa.dictionary(pa.int32(), pa.string())
-    chosen: dict[str, Any] = {}
-    for group in _ID_GROUPS:
-        columns = [found[role] for role in group if role in found]
-        numeric = all(types.is_integer(kinds[name]) or types.is_floating(kinds[name]) for name in columns)
-        named = labels and "episode" not in group
-        chosen |= {name: kinds[name] if numeric and not named else words for name in columns}
+    chosen: dict[str, Any] = {name: words if named[name] else pa.string() for name in named}
     for role, name in found.items():
         if role in FLAG_ROLES:
             chosen[name] = words
@@ -227,11 +347,14 @@ def _typed(
 ) -> dict[str, NDArray[Any]]:
     """Every column as PyArrow would read it."""
     typed: dict[str, NDArray[Any]] = {}
-    for group in _ID_GROUPS:
-        there = {found[role]: columns[found[role]] for role in group if role in found}
-        named = (labels and "episode" not in group) or not all(map(_are_numbers, there.values()))
-        for name, entries in there.items():
-            typed[name] = np.array(entries, np.str_) if named else _numbers(name, entries, where)
+    first = {name: columns[name][:_FIRST_ROWS] for name in _id_columns(found)}
+    for name, is_named in _named(found, first, labels).items():
+        entries = columns[name]
+        if not is_named:
+            wrong = next((row for row, entry in enumerate(entries) if _is_no_id(entry, labels)), None)
+            if wrong is not None:
+                raise _no_id(where(wrong), name, entries[wrong])
+        typed[name] = np.array(entries, np.str_) if is_named else _numbers(name, entries, where)
     for role, name in found.items():
         if role in FLAG_ROLES:
             typed[name] = np.array(columns[name], np.str_)
@@ -264,6 +387,26 @@ def _number(entry: str) -> int | float | None:
         return float(entry)
     except ValueError:
         return None
+
+
+def _is_no_id(entry: str, labels: bool | None) -> bool:
+    """Whether an entry among numbers is none of them; an empty one is missing."""
+    entry = entry.strip(BLANKS)
+    return bool(entry) and (
+        _number(entry) is None or (labels is not False and bool(_PADDED.fullmatch(entry)))
+    )
+
+
+def _no_id(where: str, name: str, entry: str) -> FileError:
+    if not _PADDED.fullmatch(entry):
+        return FileError(
+            f"{where}: column {name!r} is {entry!r}, which is not a number as the first rows are; fix it, or "
+            "pass labels=True to read ids as names"
+        )
+    return FileError(
+        f"{where}: column {name!r} is {entry!r}, and the first rows are numbers without zeros in front; pass "
+        f"labels=True to read ids as names, or labels=False to take it for {int(entry)}"
+    )
 
 
 def _numbers(

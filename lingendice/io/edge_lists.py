@@ -142,7 +142,8 @@ def _count(source: Any, target: Any, value: Any, weight: str | None) -> Counts:
     return replace(counts, state_labels=nodes, has_sample_size=False)
 
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+"""Without zeros in front: 007 and 7 are two nodes."""
 
 
 def _ends(*ends: Any) -> list[Any]:

@@ -99,7 +99,8 @@ def read_transitions(
     labels
         Whether integers that name states and actions are names (True) or ids that count from 0 (False). By
         default they are ids where the largest is below 20 times the number of distinct ones + 10,000, or
-        where ``n_states`` (``n_actions``) is given; sparser ones, such as account numbers, are names.
+        where ``n_states`` (``n_actions``) is given; sparser ones, such as account numbers, are names. In
+        text files numbers with zeros in front (007) are names, too, unless False says that they are numbers.
     n_states, n_actions
         Sizes, where larger than what the log happens to contain.
     autoreset

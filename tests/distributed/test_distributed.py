@@ -274,7 +274,7 @@ def test_intervals_of_many_entries_take_a_limit(client, monkeypatch):
     counts = lg.Counts.from_transitions(rng.integers(60, size=4000), rng.integers(60, size=4000), n_states=60)
     solution = lg.distributed.solve(counts, 0.8, client=client)
     monkeypatch.setattr(remote_solution, "MOST_ENTRIES", 50)
-    with pytest.raises(ValueError, match=r"all 60 entries .* entries=.* time_limit=.* gather"):
+    with pytest.raises(ValueError, match=r"all 60 entries .* entries=.* time_limit=.*gather"):
         solution.interval(of="stationary")
     begun = time.perf_counter()
     found = solution.interval(of="stationary", time_limit=0.5)

@@ -119,6 +119,13 @@ def test_download_is_checked(served, monkeypatch):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the citation graphs are not beside the repository")
+def test_nodes_with_zeros_in_front_are_their_own(tmp_path):
+    (tmp_path / "graph.csv").write_text("source,target\n007,7\n7,10\n10,007\n")
+    assert graphs.read_edge_file(tmp_path / "graph.csv").state_labels == ("007", "10", "7")
+    (tmp_path / "graph.csv").write_text("source,target\n0,7\n7,10\n10,0\n")
+    assert graphs.read_edge_file(tmp_path / "graph.csv").state_labels == (0, 7, 10)
+
+
 @pytest.mark.parametrize(("name", "papers", "lines"), [("cora", 2708, 5429), ("citeseer", 3327, 4732)])
 def test_the_published_files(name, papers, lines):
     graphs.check_sha256(SHARED / f"{name}.cites", graphs.CHECKSUMS[name])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import subprocess
+import sys
 import threading
 import warnings
 from fractions import Fraction
+from unittest import mock
 
 import networkx
 import numpy as np
@@ -25,6 +29,7 @@ from written_logs import assert_same, cut, make_log
 import lingendice as lg
 from lingendice.io import read as reading
 from lingendice.io import sources, stream_counter
+from lingendice.io.formats import FileError
 
 
 def write_parquet(path, log):
@@ -583,7 +588,7 @@ def test_mixed_types(tmp_path):
     assert lg.read_transitions(tmp_path / "*.csv", labels=True).state_labels == ("0", "1", "x")
     lines = "0,1\n" * 3_000_000 + "x,1\n"
     (tmp_path / "long.csv").write_text("state,next_state\n" + lines)
-    with pytest.raises(ValueError, match=r"long\.csv, batch \d+ .*state.*one type throughout"):
+    with pytest.raises(ValueError, match=r"long\.csv, line 3000002: column 'state' is 'x'.*labels=True"):
         lg.read_transitions(tmp_path / "long.csv")
 
 
@@ -750,3 +755,30 @@ def test_row_numbers_of_pandas_are_no_unused_column(tmp_path):
 def test_single_rows_in_a_stream_are_told_to_become_a_frame(rows, message):
     with pytest.raises(ValueError, match=message):
         lg.read_transitions(rows)
+
+
+# -- files that are hostile, damaged or written to --------------------------------------------------------
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is asked of /proc")
+@pytest.mark.parametrize("modules", [{}, {"pyarrow": None}], ids=["arrow", "plain"])
+def test_one_line_of_gigabytes_is_refused_in_little_memory(tmp_path, modules):
+    """A few megabytes that are packed unfold into one line: 130 here, of which a few blocks are held."""
+    file = tmp_path / "log.csv.gz"
+    with gzip.open(file, "wb", compresslevel=1) as stream:
+        stream.write(b"state,next_state\n")
+        for _ in range(512):
+            stream.write(b"1," * (1 << 17))
+    code = (
+        "import re, sys\n"
+        f"sys.modules.update({modules!r})\n"
+        "import lingendice as lg\n"
+        "try:\n"
+        f"    lg.read_transitions({str(file)!r})\n"
+        "except ValueError as error:\n"
+        "    print(error)\n"
+        "print(re.search('VmHWM:(.*)kB', open('/proc/self/status').read())[1])\n"
+    )
+    said, held = subprocess.check_output([sys.executable, "-c", code], text=True).strip().split("\n")
+    assert "log.csv.gz, line 2: longer than 8,388,608 characters" in said
+    assert int(held) < 600_000  # kilobytes: the interpreter and PyArrow take half of them

@@ -434,3 +434,66 @@ def test_numbers_that_pyarrow_refuses_are_refused_without_it(tmp_path, column, e
             lg.read_transitions(path, **{column: column})
 
     with_and_without_pyarrow(read)
+
+
+# -- ids of text: numbers or names, decided alike -----------------------------------------------------------
+
+LONG = "state,next_state\n" + "1,2\n2,1\n" * 5_000
+
+
+def read_both(tmp_path, text, **options):
+    """What either reader makes of a file: labels and number of states, or the error."""
+    file = tmp_path / "log.csv"
+    file.write_text(text)
+    found = []
+    for modules in ({}, {"pyarrow": None}):
+        with mock.patch.dict("sys.modules", modules):
+            try:
+                counts = lg.read_transitions(file, **options)
+                found.append((counts.state_labels, counts.n_states, counts.total))
+            except FileError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "expected"),
+    [
+        ("state,next_state\n007,7\n7,007\n", None, (("007", "7"), 2, 2)),
+        ("state,next_state\n007,7\n7,007\n", True, (("007", "7"), 2, 2)),
+        ("state,next_state\n007,7\n7,007\n", False, (None, 8, 2)),
+        ("state,next_state\n7,7\n7, 07\n", None, (("07", "7"), 2, 2)),
+        ("state,next_state\n0,7\n7,0\n", None, (None, 8, 2)),
+        ("state,next_state\n7, 7\n 7,0.0\n", None, (None, 8, 2)),
+        (LONG + "007,1\n", True, (("007", "1", "2"), 3, 10_001)),
+        (LONG + "007,1\n", False, (None, 8, 10_001)),
+        (LONG + " 2,1.0\n", None, (None, 3, 10_001)),
+        ("state,next_state\n" + "1,2\n" * 9_999 + "x,1\n", None, (("1", "2", "x"), 3, 10_000)),
+    ],
+)
+def test_numbers_with_zeros_in_front_are_names(tmp_path, text, labels, expected):
+    assert read_both(tmp_path, text, labels=labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        ("x,1", "line 10002: column 'state' is 'x', which is not a number as the first rows are"),
+        ("1, NA", "line 10002: column 'next_state' is 'NA', which is not a number"),
+        ("007,1", "line 10002: column 'state' is '007', and the first rows are numbers without zeros"),
+        ("1,-01", "line 10002: column 'next_state' is '-01', and the first rows"),
+        (",1", "line 10002: column 'state' is empty"),
+    ],
+)
+def test_ids_that_turn_to_names_late_are_refused_alike(tmp_path, late, words):
+    """PyArrow refused them and the standard library made names of all; either took 007 for 7."""
+    assert words in read_both(tmp_path, f"{LONG}{late}\n1,2\n")
+
+
+def test_episodes_with_zeros_in_front_are_their_own(tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text("state,next_state,episode\n0,1,01\n1,0,1\n0,1,001\n")
+    for modules in ({}, {"pyarrow": None}):
+        with mock.patch.dict("sys.modules", modules):
+            assert lg.read_transitions(file).initial_count.sum() == 3
