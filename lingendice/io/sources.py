@@ -147,9 +147,11 @@ class Files:
         for number in range(start[0], len(self.files)):
             file = self.files[number]
             within = start[1:] if number == start[0] else (0,)
-            size = file.stat().st_size
+            fact = file.stat()
+            size = fact.st_size
             for part in _file_parts(file, number, within, names, threads):
-                yield part._replace(read=partial(_with_fractions, part, before / whole, size / whole))
+                share = before / whole, size / whole
+                yield part._replace(read=partial(_unchanged, file, fact, _with_fractions, part, *share))
             before += size
 
 
@@ -162,6 +164,19 @@ def _fingerprint(file: Path) -> list[Any]:
         stream.seek(max(fact.st_size - _END_BYTES, 0))
         digest.update(stream.read(_END_BYTES))
     return [str(file.resolve()), fact.st_size, fact.st_mtime_ns, digest.hexdigest()]
+
+
+def _unchanged(
+    file: Path, fact: os.stat_result, read: Callable[..., Iterator[Batch]], *arguments: Any
+) -> Iterator[Batch]:
+    """What is read from a file; an error where it has changed meanwhile, and rows are missing or mixed."""
+    yield from read(*arguments)
+    now = file.stat()
+    if (now.st_size, now.st_mtime_ns) != (fact.st_size, fact.st_mtime_ns):
+        raise FileError(
+            f"{file}: changed while it was read ({fact.st_size:,} bytes at first, {now.st_size:,} now); read "
+            "it once nobody writes to it, or read a copy"
+        )
 
 
 def _with_fractions(part: Part, before: float, share: float) -> Iterator[Batch]:
@@ -359,6 +374,10 @@ def read_stream(
 # -- DuckDB and what is in memory -----------------------------------------------------------------------
 
 
+_DUCK: dict[str, Any] = {"enable_external_access": False}
+"""A view in a database from elsewhere may name any file or address to read from."""
+
+
 class DuckTable(InOnePart):
     """A table (or view) of a DuckDB database file."""
 
@@ -378,7 +397,7 @@ class DuckTable(InOnePart):
         what = f"{self.file}, table {self.table!r}"
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self.table.split("."))
         try:
-            connection = duckdb.connect(str(self.file), read_only=True, config={"threads": threads})
+            connection = duckdb.connect(str(self.file), read_only=True, config=_DUCK | {"threads": threads})
         except duckdb.Error as error:
             raise _unreadable(str(self.file), error) from None
         with connection:

@@ -760,6 +760,37 @@ def test_single_rows_in_a_stream_are_told_to_become_a_frame(rows, message):
 # -- files that are hostile, damaged or written to --------------------------------------------------------
 
 
+def test_views_of_a_database_from_elsewhere_read_no_other_files(tmp_path):
+    import duckdb
+
+    secret = tmp_path / "secret.csv"
+    secret.write_text("state,next_state\n0,1\n1,0\n")
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as connection:
+        connection.execute(f"CREATE VIEW steps AS SELECT * FROM read_csv('{secret}')")
+        connection.execute("CREATE TABLE own AS SELECT 0 AS state, 0 AS next_state")
+        connection.execute("CREATE VIEW mine AS SELECT * FROM own")
+    with pytest.raises(FileError, match=r"log\.duckdb"):
+        lg.read_transitions(tmp_path / "log.duckdb", table="steps")
+    assert lg.read_transitions(tmp_path / "log.duckdb", table="mine").total == 1
+
+
+@pytest.mark.parametrize("modules", [{}, {"pyarrow": None}], ids=["arrow", "plain"])
+@pytest.mark.parametrize("size", [10, 25_000_000])
+def test_a_file_that_grows_while_it_is_read_is_noticed(tmp_path, monkeypatch, modules, size):
+    file = tmp_path / "log.csv"
+    file.write_text("state,next_state\n" + "0,1\n" * (size // 4))
+    plain = stream_counter.Accumulator.add
+
+    def add(self, *given, **more):
+        with file.open("a") as stream:
+            stream.write("1,0\n")
+        return plain(self, *given, **more)
+
+    monkeypatch.setattr(stream_counter.Accumulator, "add", add)
+    with mock.patch.dict("sys.modules", modules), pytest.raises(FileError, match="changed while it was read"):
+        lg.read_transitions(file)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is asked of /proc")
 @pytest.mark.parametrize("modules", [{}, {"pyarrow": None}], ids=["arrow", "plain"])
 def test_one_line_of_gigabytes_is_refused_in_little_memory(tmp_path, modules):
