@@ -297,7 +297,15 @@ def _eliminate(
     factor = analyzed(rates, n_hubs, accepted, monitor)
     if factor is None:
         return None
-    factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
+    try:
+        factor.factorize(rates.data, keep_rows=False, threads=controls.threads, monitor=monitor)
+    except MemoryError as failure:
+        if accepted < np.inf:
+            return None
+        raise ValueError(
+            f'method="elimination" needs more memory than there is ({failure}): its factor alone takes '
+            f'{8e-9 * factor.fill:,.1f} GB; use method="auto"'
+        ) from None
     error = direct_error(rates.shape[0])
     return Outcome(factor.stationary(monitor), "elimination", reason, converged=True, error=error)
 

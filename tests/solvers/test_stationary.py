@@ -16,6 +16,7 @@ from scipy import sparse
 
 import lingendice as lg
 from lingendice.solvers import stationary as exact
+from lingendice.solvers.elimination import Elimination
 
 
 def random_walk(n, pairs, weights):
@@ -159,6 +160,23 @@ def test_another_method_than_was_asked_for_is_named_with_the_reason(chain, metho
     solution = lg.solve(chain, method=method)
     assert (solution.status, solution.method) == (lg.Status.SOLVED, found)
     assert reason in solution.reason
+
+
+def test_an_elimination_that_finds_no_memory(monkeypatch):
+    """Left to itself another method takes over; where it was asked for, the error says what it needs."""
+    chain = grid(60)
+    expected = lg.solve(chain)
+    assert expected.method == "elimination"
+
+    def fails(*_, **__):
+        raise MemoryError("Unable to allocate 25.0 GiB")
+
+    monkeypatch.setattr(Elimination, "factorize", fails)
+    found = lg.solve(chain)
+    assert (found.status, found.method) == (lg.Status.SOLVED, "aggregation")
+    np.testing.assert_allclose(found.stationary, expected.stationary, rtol=1e-8)
+    with pytest.raises(ValueError, match=r'25.0 GiB.* factor alone takes .* GB; use method="auto"'):
+        lg.solve(chain, method="elimination")
 
 
 def test_time_limit_returns_the_best_so_far():
