@@ -7,6 +7,10 @@
 
 Each direction costs O(H nnz); the values take O(H n_states) memory. Nothing is subtracted, so that rounding
 is the only error.
+
+References
+----------
+R. Bellman (1957). Dynamic Programming. Princeton University Press.
 """
 
 from __future__ import annotations
