@@ -105,6 +105,73 @@ def test_a_path_without_episodes_goes_on(count):
     assert silently(count, path, ends="terminal").terminal_count.tolist() == [0, 1]
 
 
+def paid_at_the_end(n_episodes=3000, n_rows=10_393):
+    """Episodes of three or four rows whose reward comes with the last row, and the mean reward of a row."""
+    rng = np.random.default_rng(17)
+    lengths = np.full(n_episodes, n_rows // n_episodes)
+    lengths[: n_rows - lengths.sum()] += 1
+    step = np.concatenate([np.arange(length) for length in lengths])
+    is_last = np.append(step[1:] == 0, True)
+    log = {
+        "state": step, "action": rng.integers(0, 2, n_rows),
+        "reward": np.where(is_last, 20.0, 0.0) + rng.integers(0, 2, n_rows),
+        "episode": np.repeat(np.arange(n_episodes), lengths),
+    }  # fmt: skip
+    return log, log["reward"].mean()
+
+
+def doors(folder):
+    """Every way to read a log of columns, by name: functions of the log and ``ends``."""
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    def from_csv(log, **options):
+        pd.DataFrame(log).to_csv(folder / "log.csv", index=False)
+        return lg.read_transitions(folder / "log.csv", **options)
+
+    def from_parquet(log, **options):
+        pd.DataFrame(log).to_parquet(folder / "log.parquet")
+        return lg.read_transitions(folder / "log.parquet", **options)
+
+    def from_stream(log, **options):
+        return lg.read_transitions(iter(cut(log, [10, 4000, 4001])), **options)
+
+    return {
+        "arrays": lambda log, **options: lg.Counts.from_transitions(**log, **options),
+        "mapping": lg.read_transitions,
+        "pandas": lambda log, **options: lg.read_transitions(pd.DataFrame(log), **options),
+        "polars": lambda log, **options: lg.read_transitions(pl.DataFrame(log), **options),
+        "arrow": lambda log, **options: lg.read_transitions(pa.table(log), **options),
+        "csv": from_csv,
+        "parquet": from_parquet,
+        "stream": from_stream,
+    }
+
+
+def test_through_every_door_no_reward_at_the_end_is_lost(tmp_path):
+    """10,393 rows of mean 5.8 became 7,393, and a value per step near 0.5 that was trusted."""
+    pytest.importorskip("pandas"), pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    log, mean = paid_at_the_end()
+    assert mean > 5.8
+    for door in doors(tmp_path).values():
+        with pytest.warns(lg.EpisodeEndWarning, match=r"3,000 last rows are counted .* action and reward"):
+            counts = door(log)
+        assert counts.total == 10_393
+        assert counts.reward_mean @ counts.reward_count / counts.total == pytest.approx(mean, rel=1e-12)
+        assert counts.terminal_count.sum() == 3000
+        assert_same(silently(door, log, ends="terminal"), counts)
+        with pytest.warns(lg.EpisodeEndWarning, match="3,000 last rows are cut off"):
+            assert door(log, ends="truncated").total == 7393
+    with pytest.warns(lg.EpisodeEndWarning, match="3,000 last rows are counted"):
+        points = lg.Transitions(**log)
+    assert (len(points), points.reward.mean()) == (10_393, mean)
+    # What was logged is what the logging policy earns: by step, and by episode.
+    solution = lg.solve(counts)
+    assert solution.value == pytest.approx(mean, rel=1e-9)
+    assert solution.expected_return == pytest.approx(log["reward"].sum() / 3000, rel=1e-9)
+
+
 def test_states_alone_end_without_a_word(count):
     counts = silently(count, {name: LATE[name] for name in ("state", "episode")})
     assert (counts.total, counts.terminal_count.sum()) == (7, 3)
