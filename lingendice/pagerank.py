@@ -12,14 +12,14 @@ import numpy as np
 
 import lingendice as lg
 from lingendice.data.by_label import is_table, read_distribution
-from lingendice.data.checks import Floats, outside_level, require_distribution, require_number
+from lingendice.data.checks import Floats, described, normalized_weights, outside_level, require_number
 from lingendice.data.counts import Counts
 from lingendice.data.matrices import library_of
 from lingendice.results.status import Status
 
 
 def pagerank(
-    G: Any,
+    G: Any = None,
     alpha: float = 0.85,
     personalization: Any = None,
     max_iter: int | None = None,
@@ -28,22 +28,22 @@ def pagerank(
     weight: str | None = "weight",
     dangling: Any = None,
     *,
+    edges: Any = None,
     time_limit: float | None = None,
     threads: int | None = None,
 ) -> dict[Any, float] | Floats:
     """PageRank of the nodes of a graph: ``networkx.pagerank`` with a proven error.
 
     Solves ``x = alpha (P' x + (mass of dangling nodes) d) + (1 - alpha) v`` with P the weights of edges
-    normalized by row, v the personalization and d the dangling weights; bit by bit what
-    ``solve(G, gamma=alpha, initial=v, restart=d)`` gives. O(edges) per iteration.
+    normalized by row, v the personalization and d the dangling weights, each divided by its sum; bit by bit
+    what ``solve(G, gamma=alpha, initial=v, restart=d)`` gives. O(edges) per iteration.
 
     Parameters
     ----------
     G
         A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse, frame;
-        rows are sources); edges: a list of pairs or triples (with weights), an array with two or three
-        columns that is not square, a frame with the columns source and target; a file of a matrix or of edges
-        (CSV, TSV, text, Parquet, Matrix Market, NumPy).
+        rows are sources); edges as tuples (pairs, or triples with a weight) or as a frame with the columns
+        source and target; a file of a matrix (Matrix Market, NumPy) or of edges (CSV, TSV, text, Parquet).
     alpha
         Probability of following an edge, from 0 to 1.
     personalization
@@ -59,6 +59,9 @@ def pagerank(
         Parallel edges add up.
     dangling
         Weights of the nodes that follow those without outgoing edges. Default: the personalization.
+    edges
+        Edges in place of ``G``, in any form: pairs or triples, an array or frame whose two or three columns
+        are source, target and weight, a file.
     time_limit, threads
         As for :func:`lingendice.solve`.
 
@@ -87,7 +90,9 @@ def pagerank(
     """
     if not require_number("alpha", alpha) <= 1.0:
         raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
-    counts, data = _read(G, weight)
+    if (G is None) == (edges is None):
+        raise ValueError("pagerank needs a graph, or edges=; give one of the two")
+    counts, data = _read(G, weight) if edges is None else _read_edges(edges, weight)
     ranks = np.empty(0)
     if counts.n_states:
         home = _node_weights("personalization", personalization, counts)
@@ -110,7 +115,7 @@ def _ranks(
     home = np.full(counts.n_states, 1.0 / counts.n_states) if personalization is None else personalization
     after = home if dangling is None else dangling
     if alpha == 0.0 or not counts.total:  # no edge is followed, or there is none
-        return alpha * (after / after.sum()) + (1.0 - alpha) * (home / home.sum())
+        return alpha * after + (1.0 - alpha) * home
     if alpha == 1.0:  # walks begin somewhere, although they never return there
         personalization, dangling = home, after
     solution = lg.solve(data, alpha, initial=personalization, restart=dangling, **limits)
@@ -126,36 +131,35 @@ def _ranks(
 
 
 def _node_weights(name: str, given: Any, counts: Counts) -> Floats | None:
+    """Weights of nodes divided by their sum, as NetworkX takes them."""
     if given is None:
         return None
-    weights = read_distribution(name, given, counts)
-    require_distribution(name, weights, counts.n_states)
-    return np.asarray(weights, float)  # not divided by its total: solve does that, and once
+    return normalized_weights(name, read_distribution(name, given, counts), counts.n_states)
 
 
 def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
-    """Edges as counts, and the same in the form that ``solve`` is to be given."""
+    """A graph as counts, and the same in the form that ``solve`` is to be given."""
     # Readers load when they are needed: the import of the package waits for them otherwise.
-    from lingendice.io.array_files import read_matrix_file
+    from lingendice.io.array_files import load_array, read_matrix_file
     from lingendice.io.edge_lists import edge_counts, read_edge_file
     from lingendice.io.formats import MATRICES, format_of
 
     if isinstance(graph, (str, os.PathLike)):
         path = Path(graph)
         if format_of(path) not in MATRICES:
-            counts = read_edge_file(path, weight)
+            counts = read_edge_file(path, weight, or_matrix=True)
             return counts, counts
-        graph = np.load(path, allow_pickle=False) if format_of(path) == ".npy" else read_matrix_file(path)
+        graph = load_array(path) if format_of(path) == ".npy" else read_matrix_file(path)
     if isinstance(graph, Counts):
         if graph.n_actions is not None or graph.has_terminals:
             raise ValueError("counts with actions or ends of episodes are no graph; solve(counts) takes them")
         counts = graph
     elif library_of(graph) is not None:
         counts = Counts.from_matrix(graph, weight=weight)
-    elif is_table(graph) or _are_edges(graph):
-        counts = edge_counts(graph, weight)
+    elif is_table(graph) or _are_tuples(graph):
+        counts = edge_counts(graph, weight, or_matrix=True)
     else:
-        counts = Counts.from_matrix(graph, copy=False)
+        counts = _matrix_counts(graph)
         if type(graph) is np.ndarray and counts.cell_count.all():
             return counts, graph
     # Nodes without edges are no gaps in the data: nobody is warned of them.
@@ -163,10 +167,41 @@ def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:
     return counts, counts
 
 
-def _are_edges(graph: Any) -> bool:
-    """Whether this is a list of edges: not a square matrix, and not one written as nested lists."""
-    if isinstance(graph, np.ndarray):
-        return graph.ndim == 2 and graph.shape[1] in (2, 3) and graph.shape[0] != graph.shape[1]
+def _read_edges(edges: Any, weight: str | None) -> tuple[Counts, Any]:
+    from lingendice.io.array_files import load_array
+    from lingendice.io.edge_lists import edge_counts, read_edge_file
+    from lingendice.io.formats import format_of
+
+    if isinstance(edges, (str, os.PathLike)):
+        path = Path(edges)
+        if format_of(path) != ".npy":
+            counts = read_edge_file(path, weight)
+            return counts, counts
+        edges = load_array(path)
+    if isinstance(edges, (Counts, dict)) or hasattr(edges, "tocsr") or library_of(edges) is not None:
+        raise ValueError(
+            f"edges= is {described(edges)}; give pairs, triples, an array or frame of two or three columns, "
+            "or a file there, and graphs and matrices as the first argument"
+        )
+    counts = edge_counts(edges, weight)
+    return counts, counts
+
+
+def _matrix_counts(matrix: Any) -> Counts:
+    """Counts of a square matrix; edges without a name are refused, whatever their number."""
+    try:
+        return Counts.from_matrix(matrix, copy=False)
+    except ValueError as error:
+        rows = matrix if isinstance(matrix, (list, np.ndarray)) else []
+        if any(np.ndim(row) != 1 or len(row) not in (2, 3) for row in rows[:10]) or not len(rows):
+            raise
+        raise ValueError(
+            f"{error}; if the rows are edges, pass them by name: pagerank(edges=...), or as tuples"
+        ) from None
+
+
+def _are_tuples(graph: Any) -> bool:
+    """Whether this is a collection of edges as tuples; nested lists and arrays are matrices."""
     if type(graph).__module__.partition(".")[0] == "rustworkx":
         return True  # an EdgeList or a WeightedEdgeList
     if not isinstance(graph, (list, tuple, set, frozenset)):

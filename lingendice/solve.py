@@ -134,9 +134,9 @@ def solve(
         Rewards by state, or by state and action, in place of the logged ones: arrays, or by label mappings,
         Series by their index, and frames.
     initial
-        Distribution of the first state: an array, weights by label (``{"new": 1.0}``), or one label. Default:
-        the logged first states where episodes are known; else uniform for a chain at gamma < 1. At gamma = 1
-        it matters only to chains with several recurrent classes.
+        Distribution of the first state, which sums to 1: an array, by label (``{"new": 1.0}``), or one label.
+        Default: the logged first states where episodes are known; else uniform for a chain at gamma < 1. At
+        gamma = 1 it matters only to chains with several recurrent classes.
     horizon
         Count the first H steps only, gamma in (0, 1]: ``sol.expected_return`` is their discounted (or plain)
         sum from the initial distribution, ``sol.value`` their mean. By H applications of the same operator,

@@ -79,7 +79,9 @@ def test_bad_gamma(gamma):
         ([1, 2], r"shape \(3,\)"),
         ([1, -1, 1], r"{name}\[1\] is -1.* negative"),
         ([1, np.nan, 1], r"{name}\[1\] is nan"),
-        ([0, 0, 0], "cannot be normalized"),
+        ([0, 0, 0], "{name} sums to 0, not 1; give probabilities"),
+        ([0.5, 0.6, 0], "{name} sums to 1.1, not 1; divide its entries by their sum"),
+        ({0: 1, 2: 3}, "{name} sums to 4, not 1"),
         ([[1, 1, 1]], "shape"),
         (["a", "b", "c"], "dtype"),
     ],
@@ -89,6 +91,36 @@ def test_bad_distributions(name, distribution, message):
     matrix[2] = 0  # so that the restart distribution is needed
     with pytest.raises(ValueError, match=message.format(name=name)):
         lg.solve(matrix, 0.9, **{name: distribution})
+
+
+def test_policies_and_distributions_follow_one_rule():
+    """A policy that sums to 1.1 was refused, an initial distribution divided by its sum without a word."""
+    log = {
+        "state": [0, 1, 0, 1],
+        "next_state": [1, 0, 1, 0],
+        "action": [0, 1, 1, 0],
+        "reward": [1.0, 2, 3, 4],
+    }
+    counts = lg.Counts.from_transitions(**log)
+    half, off = np.array([0.5, 0.5]), np.array([0.5, 0.6])
+    for arguments, name in (
+        ({"initial": off, "policy": [half, half]}, "initial"),
+        ({"initial": half, "restart": off, "policy": [half, half]}, "restart"),
+        (
+            {"initial": half, "smoothing": (1.0, off), "policy": [half, half], "ridge": 0},
+            "smoothing distribution",
+        ),
+        ({"initial": half, "policy": [off, half]}, r"policy\[0\]"),
+        ({"initial": half, "policy": {0: off, 1: half}}, r"policy\[0\]"),
+        ({"initial": {0: 0.5, 1: 0.6}, "policy": [half, half]}, "initial"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} sums to 1\.1, not 1"):
+            lg.solve(counts, 0.9, **arguments)
+    with pytest.raises(ValueError, match=r"initial sums to 1\.1, not 1"):
+        lg.OnlineRatio(2, 0.9, initial=off)
+    # What single precision rounds is no mistake, of either.
+    third = np.full(3, 1 / 3, np.float32)
+    assert lg.solve(CHAIN, 0.9, initial=third).stationary.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -191,15 +191,55 @@ def test_arrays_of_edges():
     rng = np.random.default_rng(5)
     edges = rng.integers(100, 130, (90, 2))
     graph = nx.MultiDiGraph(edges.tolist())
-    assert lg.pagerank(edges) == pytest.approx(theirs(graph), rel=1e-12)
-    assert set(map(type, lg.pagerank(edges))) == {int}
+    assert lg.pagerank(edges=edges) == pytest.approx(theirs(graph), rel=1e-12)
+    assert lg.pagerank(edges=edges.tolist()) == lg.pagerank(edges=edges)
+    assert set(map(type, lg.pagerank(edges=edges))) == {int}
     weight = rng.random(90)
     graph = nx.MultiDiGraph()
     graph.add_weighted_edges_from((int(a), int(b), w) for (a, b), w in zip(edges, weight, strict=True))
-    assert lg.pagerank(np.column_stack([edges, weight])) == pytest.approx(theirs(graph), rel=1e-12)
-    # What is square is a matrix.
-    assert isinstance(lg.pagerank(np.array([[0, 1], [1, 0]])), np.ndarray)
-    assert lg.pagerank([(0, 1), (1, 0)]) == {0: 0.5, 1: 0.5}
+    assert lg.pagerank(edges=np.column_stack([edges, weight])) == pytest.approx(theirs(graph), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_how_many_edges_there_are_does_not_decide_what_they_are(n):
+    """Three edges of an array were a matrix, four were edges; ones of shape (2, 3) ranked one node."""
+    pd = pytest.importorskip("pandas")
+    rows = [[k, (k + 1) % n, 1 + k] for k in range(n)]
+    expected = dict.fromkeys(range(n), pytest.approx(1 / n))
+    for edges in (rows, np.array(rows), [tuple(row) for row in rows], pd.DataFrame(rows)):
+        assert lg.pagerank(edges=edges) == expected
+    assert lg.pagerank([tuple(row) for row in rows]) == expected
+    assert lg.pagerank(pd.DataFrame(rows, columns=["source", "target", "weight"])) == expected
+    for matrix in (rows, np.array(rows)):
+        if n == 3:
+            by_hand = nx.from_numpy_array(np.array(rows), create_using=nx.DiGraph)
+            np.testing.assert_allclose(lg.pagerank(matrix), list(theirs(by_hand).values()), rtol=1e-12)
+            continue
+        with pytest.raises(ValueError, match=rf"square matrix .*shape \({n}, 3\).*pagerank\(edges=\.\.\.\)"):
+            lg.pagerank(matrix)
+    if n != 3:
+        with pytest.raises(ValueError, match=r"found the columns \[0, 1, 2\].*edges="):
+            lg.pagerank(pd.DataFrame(rows))
+    with pytest.raises(ValueError, match=r"got shape \(2, 3\).*edges="):
+        lg.pagerank(np.ones((2, 3)))
+
+
+def test_edges_have_one_door():
+    graph = nx.DiGraph([(0, 1), (1, 0)])
+    with pytest.raises(ValueError, match="a graph, or edges=; give one"):
+        lg.pagerank()
+    with pytest.raises(ValueError, match="a graph, or edges=; give one"):
+        lg.pagerank(graph, edges=[(0, 1)])
+    # A view of a multigraph's edges holds keys where a weight is meant.
+    for given in (graph, graph.edges, sparse.eye(2), lg.Counts.from_matrix([[0, 1], [1, 0]]), {"a": "b"}):
+        with pytest.raises(ValueError, match=r"edges= is .*graphs and matrices as the first argument"):
+            lg.pagerank(edges=given)
+    with pytest.raises(ValueError, match=r"edges are pairs, or triples .*no sequence"):
+        lg.pagerank(edges=[1, 2])
+    with pytest.raises(ValueError, match=r"rows of two or three entries, got shape \(4,\)"):
+        lg.pagerank(edges=np.arange(4))
+    assert lg.pagerank(edges=set(graph.edges)) == lg.pagerank(graph)
+    assert lg.pagerank(edges=[]) == {}
 
 
 def test_frames_of_edges():
@@ -211,7 +251,7 @@ def test_frames_of_edges():
     first_two = pd.DataFrame(
         {"citing": columns["source"], "cited": columns["target"], "weight": columns["weight"]}
     )
-    assert lg.pagerank(first_two) == pytest.approx(expected, rel=1e-12)
+    assert lg.pagerank(edges=first_two) == pytest.approx(expected, rel=1e-12)
     with pytest.raises(ValueError, match="edges have the columns source and target"):
         lg.pagerank(pd.DataFrame({"x": [1]}))
 
@@ -232,7 +272,7 @@ def test_a_frame_of_many_columns_without_names_is_refused(tmp_path):
 def test_a_weight_is_no_end_of_an_edge():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"weight": [1, 2, 3], "x": [1, 2, 1], "y": [2, 1, 3]})
-    assert lg.pagerank(frame) == lg.pagerank([(1, 2, 1), (2, 1, 2), (1, 3, 3)])
+    assert lg.pagerank(edges=frame) == lg.pagerank([(1, 2, 1), (2, 1, 2), (1, 3, 3)])
     with pytest.raises(ValueError, match=r"found the columns .*edges have the columns source and target"):
         lg.pagerank(frame.rename(columns={"x": "source", "y": "friend"}))  # ends in what is no target
 
@@ -284,7 +324,10 @@ def test_files(tmp_path):
     scipy_io.mmwrite(tmp_path / "graph.mtx", matrix)
     np.save(tmp_path / "edges.npy", np.array([[0, 1], [1, 2], [2, 0]]))
     np.testing.assert_allclose(lg.pagerank(tmp_path / "graph.mtx"), list(expected.values()), rtol=1e-12)
-    assert lg.pagerank(tmp_path / "edges.npy") == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    assert lg.pagerank(edges=tmp_path / "edges.npy") == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    assert lg.pagerank(edges=tmp_path / "plain.txt") == lg.pagerank(tmp_path / "plain.txt")
+    with pytest.raises(ValueError, match=r"got shape \(3, 2\).*edges="):
+        lg.pagerank(tmp_path / "edges.npy")
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     source, target, weight = zip(*triples, strict=True)
@@ -331,7 +374,7 @@ def test_edges_that_are_none(tmp_path, text, says):
 
 def test_ends_beyond_integers_are_refused():
     with pytest.raises(ValueError, match=r"target\[1\] is inf, not a state"):
-        lg.pagerank(np.array([[0.0, 1.0], [1.0, np.inf], [2.0, 0.0]]))
+        lg.pagerank(edges=np.array([[0.0, 1.0], [1.0, np.inf], [2.0, 0.0]]))
 
 
 def test_errors_of_files(tmp_path):
@@ -353,8 +396,8 @@ def test_errors_of_files(tmp_path):
 def test_bit_by_bit_what_solve_gives(n):
     graph = random_graph(n=n, seed=7)
     assert lg.pagerank(graph) == dict(zip(graph, lg.solve(graph, 0.85).stationary.tolist(), strict=True))
-    given = {"initial": {"n3": 1.0, "n4": 2.0}, "restart": {"n5": 1.0}}
-    named = lg.pagerank(graph, personalization=given["initial"], dangling=given["restart"])
+    given = {"initial": {"n3": 0.25, "n4": 0.75}, "restart": {"n5": 1.0}}
+    named = lg.pagerank(graph, personalization={"n3": 1, "n4": 3}, dangling={"n5": 2})
     assert list(named.values()) == lg.solve(graph, 0.85, **given).stationary.tolist()
     matrix = nx.to_scipy_sparse_array(graph)
     with warnings.catch_warnings():

@@ -149,7 +149,9 @@ def test_pagerank_dangling_vector():
     graph = nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 3), (3, 4), (2, 4)])  # 4 dangles
     dangling = {0: 1.0, 2: 3.0}
     expected = nx.pagerank(graph, alpha=0.85, dangling=dangling, tol=1e-15, max_iter=1000)
-    found = lg.solve(graph, 0.85, restart=[dangling.get(node, 0) for node in graph])  # asked for: no warning
+    found = lg.solve(
+        graph, 0.85, restart=[dangling.get(node, 0) / 4 for node in graph]
+    )  # asked for: no warning
     assert np.allclose(found.stationary, [expected[node] for node in graph], atol=1e-12)
 
 
@@ -288,7 +290,7 @@ def test_inputs_are_never_changed():
     rng = np.random.default_rng(0)
     dense = rng.random((6, 6))
     made = sparse.csr_array(dense)
-    policy, initial = logged_mdp(0).policy, rng.random(6)
+    policy, initial = logged_mdp(0).policy, rng.dirichlet(np.ones(6))
     held = [dense.copy(), made.data.copy(), policy.copy(), initial.copy()]
     lg.solve(dense, 0.9)
     lg.solve(made, 0.9, initial=initial, restart=initial)
@@ -341,7 +343,8 @@ def test_a_leak_is_refused_exactly_where_there_is_one(n, seed, gamma):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 4, (n, n)) * (rng.random((n, n)) < 0.4)
     counts[0, 0] += 1
-    choices = {"restart": rng.integers(0, 2, n) + np.eye(n)[rng.integers(n)]}
+    weights = rng.integers(0, 2, n) + np.eye(n)[rng.integers(n)]
+    choices = {"restart": weights / weights.sum()}
     unseen = counts.sum(axis=1) == 0
     found = lg.solve(counts.tolist(), gamma, **choices).distributions
     led_to = [len(found) == 1 or counts[~unseen][:, one > 0].any() for one in found]

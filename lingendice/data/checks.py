@@ -350,19 +350,40 @@ def require_below(name: str, ids: NDArray[Any], n: int, remedy: str = "fix it", 
 # -- distributions, policies, columns ------------------------------------------------------------------
 
 
+SUM_TOLERANCE = 1e-6
+"""How far probabilities may be from summing to 1: as far as single precision rounds them."""
+
+
 def require_distribution(name: str, values: ArrayLike, n: int) -> Floats:
-    """Return a probability distribution over ``n`` entries; any positive total is normalized."""
-    distribution = numeric_array(name, values).astype(np.float64)
-    if distribution.shape != (n,):
-        raise ValueError(f"{name} must have one entry per state, shape ({n},), got {distribution.shape}")
-    require_nonnegative(name, distribution, "a distribution has entries of at least 0")
-    total = distribution.sum()
+    """Return a probability distribution over ``n`` entries, as exact in its sum as rounding allows.
+
+    Like a row of a policy it has to sum to 1: weights that do not are often a typing error.
+    """
+    weights = _require_weights(name, values, n)
+    total = weights.sum()
+    if abs(total - 1.0) > SUM_TOLERANCE:
+        remedy = "divide its entries by their sum first" if 0.0 < total < np.inf else "give probabilities"
+        raise ValueError(f"{name} sums to {total:.6g}, not 1; {remedy}")
+    return weights / total
+
+
+def normalized_weights(name: str, values: ArrayLike, n: int) -> Floats:
+    """Weights of ``n`` entries divided by their sum, for arguments that are weights by their definition."""
+    weights = _require_weights(name, values, n)
+    total = weights.sum()
     if not 0.0 < total < np.inf:
         raise ValueError(
             f"{name} sums to {total:g} and cannot be normalized; give at least one positive entry"
         )
-    distribution /= total
-    return distribution
+    return weights / total
+
+
+def _require_weights(name: str, values: ArrayLike, n: int) -> Floats:
+    weights = numeric_array(name, values).astype(np.float64)
+    if weights.shape != (n,):
+        raise ValueError(f"{name} must have one entry per state, shape ({n},), got {weights.shape}")
+    require_nonnegative(name, weights, "a distribution has entries of at least 0")
+    return weights
 
 
 def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Floats:
@@ -397,7 +418,9 @@ def require_policy(name: str, values: Any, n_states: int, n_actions: int) -> Flo
             f"{name} must have shape (n_states, n_actions) = ({n_states}, {n_actions}), got {table.shape}; "
             f"{remedy}"
         )
-    return normalized_rows(name, table, 1e-6, f"it first: {name} / {name}.sum(axis=1, keepdims=True)")
+    return normalized_rows(
+        name, table, SUM_TOLERANCE, f"it first: {name} / {name}.sum(axis=1, keepdims=True)"
+    )
 
 
 def normalized_rows(name: str, table: NDArray[Any], off: float, what: str) -> Floats:

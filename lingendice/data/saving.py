@@ -178,9 +178,21 @@ def _damage(path: str | Path, kind: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, (StoredFileError, ImportError)):
             raise
+        reason = repr(error) if numpy_reason(error) == str(error) else numpy_reason(error)
         raise StoredFileError(
-            f"{path}: not a readable {kind} file ({error!r:.300}); the file is damaged: write it again"
+            f"{path}: not a readable {kind} file ({reason:.300}); the file is damaged: write it again"
         ) from None
+
+
+def numpy_reason(error: Exception) -> str:
+    """Why NumPy does not read a file, without its advice to unpickle what it takes for objects.
+
+    It takes every file of unknown content for a pickle, and unpickling runs whatever code lies in there.
+    """
+    said = str(error)
+    if "pickle" not in said:
+        return said
+    return "it holds Python objects" if said.startswith("Object arrays") else "it is not a NumPy file"
 
 
 def _check_digest(path: str | Path, stored: Any, computed: Any) -> None:

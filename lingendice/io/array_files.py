@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from lingendice.data.by_label import COLUMNS, named_columns
 from lingendice.data.checks import compressed_rows
-from lingendice.data.saving import replacing, write_text
+from lingendice.data.saving import numpy_reason, replacing, write_text
 from lingendice.io.csv_reader import Rows, text_rows
 from lingendice.io.formats import ARRAYS, RESULTS, TEXT, FileError, format_of, require_file
 
@@ -36,7 +36,7 @@ def read_matrix_file(path: Path) -> Any:
     require_file(path)
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return _square(path, _load_array(path))
+        return _square(path, load_array(path))
     return _read_mtx(path) if suffix == ".mtx" else _read_npz(path)
 
 
@@ -54,7 +54,7 @@ def read_array(path: str | Path) -> Any:
     if suffix in TEXT:
         return _read_text(path)
     if suffix == ".npy":
-        return _numbers(path, _load_array(path))
+        return _numbers(path, load_array(path))
     if suffix == ".npz":
         arrays = _load_npz(path)
         if len(arrays) != 1:
@@ -160,10 +160,11 @@ def _readable(path: Path, what: str) -> Iterator[None]:
     except (FileError, ImportError):
         raise
     except Exception as error:
-        raise FileError(f"{path}: {what} ({error or type(error).__name__})") from None
+        raise FileError(f"{path}: {what} ({numpy_reason(error) or type(error).__name__})") from None
 
 
-def _load_array(path: Path) -> NDArray[Any]:
+def load_array(path: Path) -> NDArray[Any]:
+    """The array of a NumPy file."""
     with _readable(path, "not a readable NumPy file"):
         array: NDArray[Any] = np.load(path, allow_pickle=False)
         return array

@@ -30,21 +30,26 @@ SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
 TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
 
 
-def edge_counts(edges: Any, weight: str | None = "weight") -> Counts:
+def edge_counts(edges: Any, weight: str | None = "weight", or_matrix: bool = False) -> Counts:
     """Count edges given as pairs or triples, an array of two or three columns, or a frame; O(edges).
 
     A frame has columns ``source`` and ``target`` (or the like), else the first two of two or three are taken;
-    the column that ``weight`` names holds the weights, where there is one. Without such columns a square
-    frame of numbers, as one of pandas whose rows are named like its columns, is a matrix.
+    the column that ``weight`` names holds the weights, where there is one. With ``or_matrix`` a square
+    frame of numbers without such columns, or one of pandas whose rows are named like its columns, is a
+    matrix; edges then need these names, or two of them would be a matrix and three of them not.
     """
     if is_table(edges):
         columns = table_columns(edges)
-        if _is_matrix(edges, columns):
+        if or_matrix and _is_matrix(edges, columns):
             return Counts.from_matrix(edges)
-        return _count(*_from_columns(columns, weight))
+        return _count(*_from_columns(columns, weight, need_names=or_matrix))
     if isinstance(edges, np.ndarray):
+        if edges.ndim != 2:
+            raise ValueError(f"edges in an array are rows of two or three entries, got shape {edges.shape}")
         return _count(*_split(edges.T, "the array"), weight)
     rows = list(edges)
+    if any(isinstance(row, (str, bytes)) or not hasattr(row, "__len__") for row in rows):
+        raise ValueError("edges are pairs, or triples with a weight; one is no sequence of entries")
     lengths = {len(row) for row in rows}
     if len(lengths) > 1:
         raise ValueError(
@@ -64,18 +69,19 @@ def _is_matrix(frame: Any, columns: dict[Any, list[Any]]) -> bool:
     return all(isinstance(entry, (int, float)) for column in columns.values() for entry in column)
 
 
-def read_edge_file(path: Path, weight: str | None = "weight") -> Counts:
+def read_edge_file(path: Path, weight: str | None = "weight", or_matrix: bool = False) -> Counts:
     """Edges of a Parquet, Arrow, CSV, TSV or other text file, also compressed as ``.gz``.
 
     CSV has commas and TSV tabs between entries, other text has blanks; a first line with the names of columns
-    is recognized by them, and lines that begin with ``#`` or ``%`` are comments.
+    is recognized by them, and lines that begin with ``#`` or ``%`` are comments. ``or_matrix`` is for
+    tables in binary files: see :func:`edge_counts`.
     """
     require_file(path)
     suffix = format_of(path)
     with naming(path):
         if suffix in PARQUET or suffix in IPC:
             module = "parquet" if suffix in PARQUET else "feather"
-            return edge_counts(arrow(module).read_table(path), weight)
+            return edge_counts(arrow(module).read_table(path), weight, or_matrix)
         return _text_counts([entries for _, entries in text_rows(path, comments="#%")], weight)
 
 
@@ -117,7 +123,9 @@ def _split(columns: Sequence[Any], where: str) -> tuple[Any, Any, Any]:
     return columns[0], columns[1], columns[2] if len(columns) == 3 else None
 
 
-def _from_columns(columns: dict[Any, Any], weight: str | None) -> tuple[Any, Any, Any, str | None]:
+def _from_columns(
+    columns: dict[Any, Any], weight: str | None, need_names: bool = False
+) -> tuple[Any, Any, Any, str | None]:
     by_name = {str(name).casefold(): column for name, column in columns.items()}
     source, target = (
         next((by_name[n] for n in names if n in by_name), None) for names in (SOURCE_COLUMNS, TARGET_COLUMNS)
@@ -125,10 +133,13 @@ def _from_columns(columns: dict[Any, Any], weight: str | None) -> tuple[Any, Any
     value = None if weight is None else columns.get(weight, by_name.get(weight.casefold()))
     if value is None and weight not in (None, "weight"):
         raise ValueError(f"found no column {weight!r} for the weight; there are {list(columns)}")
-    if source is None and target is None and len(columns) <= 3:
+    if source is None and target is None and len(columns) <= 3 and not need_names:
         source, target = [*(column for column in columns.values() if column is not value), None, None][:2]
     if source is None or target is None:
-        raise ValueError(f"found the columns {list(columns)}; edges have the columns source and target")
+        remedy = "; pass edges= for other names, or a square frame for a matrix" if need_names else ""
+        raise ValueError(
+            f"found the columns {list(columns)}; edges have the columns source and target{remedy}"
+        )
     return source, target, value, weight
 
 

@@ -169,7 +169,7 @@ def _initial_distribution(counts: Counts, choices: Choices) -> Floats | None:
         return require_distribution("initial", choices.initial, n)
     if logged is not None and logged.sum() > 0:
         wanted = choices.ends_for_good or counts.has_terminals
-        return require_distribution("initial", logged, n) if wanted else None
+        return logged / logged.sum() if wanted else None
     if not choices.ends_for_good:
         return None
     if counts.n_actions is None:

@@ -268,10 +268,10 @@ def test_masked_matrices_are_refused_by_name(form):
 @pytest.mark.parametrize("name", ["initial", "restart", "reward", "features", "policy", "behavior"])
 def test_masked_arguments_are_refused_by_name(name):
     counts = lg.Counts.from_transitions(**LOG)
-    plain = {"initial": [1, 1], "policy": np.full((2, 2), 0.5)}
+    plain = {"initial": [0.5, 0.5], "policy": np.full((2, 2), 0.5)}
     if name == "restart":
         counts = counts.with_states(3, 2)
-        plain = {"initial": [1, 1, 0], "policy": np.full((3, 2), 0.5), "leak": "restart"}
+        plain = {"initial": [0.5, 0.5, 0], "policy": np.full((3, 2), 0.5), "leak": "restart"}
     if name == "behavior":
         plain["ratio"] = "state"
     shapes = {"initial": (2,), "restart": (3,), "reward": (2,), "features": (4, 1)}

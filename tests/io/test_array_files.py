@@ -172,3 +172,21 @@ def test_a_sparse_matrix_of_absurd_shape(tmp_path):
     (tmp_path / "matrix.mtx").write_text("%%MatrixMarket matrix array real general\n10000000 10000000\n1.0\n")
     with pytest.raises(FileError, match=r"matrix\.mtx: not a readable"):
         read_matrix_file(tmp_path / "matrix.mtx")
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"\x80\x04K\x01.", "objects"])
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_nobody_is_advised_to_unpickle_what_is_no_file_of_numpy(tmp_path, content, suffix):
+    """NumPy takes unknown bytes for a pickle and names the argument that would run it."""
+    path = tmp_path / f"data{suffix}"
+    if content == "objects":
+        (np.save if suffix == ".npy" else np.savez)(path, np.array([{}], object), allow_pickle=True)
+    else:
+        path.write_bytes(content)
+    doors = [lg.read_transitions, lg.pagerank, lambda found: lg.pagerank(edges=found)]
+    doors += [lg.Counts.load] if suffix == ".npz" else [read_array]
+    for read in doors:
+        with pytest.raises(ValueError, match=path.name) as refused:
+            read(path)
+        assert "pickle" not in str(refused.value)
+        assert "unsafe" not in str(refused.value)

@@ -29,7 +29,7 @@ def solutions():
     yield "small", lambda: lg.solve(chain)
     yield "discounted", lambda: lg.solve(chain, 0.9)
     yield "long way", lambda: lg.solve(chain.tolist(), reward=[1, 2])
-    yield "leak", lambda: lg.solve(sparse_chain, 0.5, reward=[1, 2, 3], restart=[1, 1, 1])
+    yield "leak", lambda: lg.solve(sparse_chain, 0.5, reward=[1, 2, 3], restart=[0.25, 0.25, 0.5])
     yield "ridge", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy)
     yield "exact", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, ratio="state_action")
     yield "states", lambda: lg.solve(mdp.counts, 0.9, policy=mdp.policy, ridge=0, ratio="state")
@@ -93,7 +93,7 @@ def arguments(mdp):
     """Each case: arguments of ``solve`` that are arrays, what else it is called with, what is read later."""
     rng = np.random.default_rng(5)
     shape, n = mdp.policy.shape, len(mdp.policy)
-    initial, restart, behavior = rng.random(n), rng.random(n), rng.dirichlet(np.ones(shape[1]), n)
+    (initial, restart), behavior = rng.dirichlet(np.ones(n), 2), rng.dirichlet(np.ones(shape[1]), n)
     policy, reward = mdp.policy.copy(), rng.normal(size=shape)
     exact = {"policy": policy, "behavior": behavior, "initial": initial}
     yield exact, {"ratio": "state", "ridge": 0.0}, lambda found: found.interval().low
@@ -119,7 +119,7 @@ def test_what_is_read_later_is_that_of_the_arguments_when_solved(case, as_given)
 
 
 def test_a_prior_that_changes_later_does_not_change_what_was_solved():
-    mdp, prior = logged_mdp(0), np.arange(1.0, 7.0)
+    mdp, prior = logged_mdp(0), np.arange(1.0, 7.0) / 21
     found = [lg.solve(mdp.counts, 0.9, policy=mdp.policy, smoothing=(3.0, prior)) for _ in range(2)]
     expected = found[0].behavior_value
     prior[:] = prior[::-1]
@@ -167,7 +167,7 @@ def test_a_stream_goes_on_where_it_was_pickled(gamma, forgetting, n, local, clon
 @pytest.mark.parametrize("clone", CLONES)
 def test_a_copied_stream_keeps_the_limit_from_its_initial_distribution(clone):
     """It took the distribution of the first class for it."""
-    online = lg.OnlineRatio(4, initial=[1.0, 0.0, 3.0, 0.0])
+    online = lg.OnlineRatio(4, initial=[0.25, 0.0, 0.75, 0.0])
     online.update([0, 1, 2, 3], [1, 0, 3, 2])
     np.testing.assert_allclose(online.stationary, [0.125, 0.125, 0.375, 0.375])
     other = clone(online)

@@ -80,7 +80,9 @@ def test_follows_a_distribution_with_rare_states():
 def test_a_local_chain_is_eliminated_afresh_by_a_plan_that_is_kept(options, monkeypatch):
     """States are met one after another, two without transitions out at first; later a short cut opens."""
     n, planned = 200, []
-    distributions = {"restart": np.random.default_rng(1).random(n)} if "restart" in options else {}
+    distributions = (
+        {"restart": np.random.default_rng(1).dirichlet(np.ones(n))} if "restart" in options else {}
+    )
     gamma = options.get("gamma", 1.0)
     online = lg.OnlineRatio(n, **(options | distributions))
     make = online._make_plan
@@ -116,9 +118,9 @@ def test_leaks_restart_as_in_solve(gamma, given_distributions):
     n = 30
     states = walk(n, 6000, seed=2)
     rng = np.random.default_rng(8)
-    distributions = {"restart": rng.random(n)} if given_distributions else {}
+    distributions = {"restart": rng.dirichlet(np.ones(n))} if given_distributions else {}
     if given_distributions and gamma < 1.0:
-        distributions["initial"] = rng.random(n)
+        distributions["initial"] = rng.dirichlet(np.ones(n))
     online = lg.OnlineRatio(n, gamma, **distributions)
     # Two states are entered but have no outgoing transitions.
     keep = ~np.isin(states[:-1], [4, 17])
@@ -193,7 +195,7 @@ def test_forgetting_weighs_by_age(forgetting):
     n, length = 12, 5000
     states = walk(n, length + 1, seed=4)
     rewards = np.random.default_rng(1).normal(size=length) + states[:-1]
-    online = lg.OnlineRatio(n, forgetting=forgetting, initial=np.ones(n))
+    online = lg.OnlineRatio(n, forgetting=forgetting, initial=np.full(n, 1 / n))
     for start in range(0, length, 500):
         part = slice(start, start + 500)
         online.update(states[:-1][part], states[1:][part], rewards[part])
@@ -206,7 +208,7 @@ def test_forgetting_weighs_by_age(forgetting):
     held = online.snapshot()
     np.testing.assert_allclose(held.matrix.toarray(), reference.matrix.toarray(), rtol=1e-9, atol=1e-50)
     assert held.total == pytest.approx(weight.sum(), rel=1e-12)
-    expected = lg.solve(reference, initial=np.ones(n))
+    expected = lg.solve(reference, initial=np.full(n, 1 / n))
     if forgetting == 0.999:
         np.testing.assert_allclose(online.stationary, expected.stationary, rtol=1e-8)
         assert online.value == pytest.approx(expected.value, rel=1e-8)
