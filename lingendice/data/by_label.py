@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lingendice.data.checks import Floats, described, require_number
+from lingendice.data.checks import SUM_TOLERANCE, Floats, described, require_number
+from lingendice.data.idle_rows import fill_idle_rows
 from lingendice.data.labels import Labels, index_of, label_or_number
 
 if TYPE_CHECKING:
@@ -124,6 +125,14 @@ def is_table(values: Any) -> bool:
 def table_columns(frame: Any) -> dict[Any, list[Any]]:
     """The columns of a frame or Arrow table as lists, by name."""
     return _read_table(frame).columns
+
+
+def table_shape(frame: Any) -> tuple[list[Any], int]:
+    """Names of the columns, and the number of rows, of which none is looked at."""
+    if hasattr(frame, "collect") and not hasattr(frame, "item"):
+        frame = frame.collect()  # a lazy frame
+    arrow = hasattr(frame, "to_pydict")
+    return list(frame.column_names if arrow else frame.columns), frame.num_rows if arrow else len(frame)
 
 
 def _as_table(given: Any) -> _Table | None:
@@ -281,11 +290,16 @@ def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
 # -- policies --------------------------------------------------------------------------------------------
 
 
-def read_policy_table(name: str, given: Any, space: Counts) -> Any:
+def read_policy_table(name: str, given: Any, space: Counts, initial: Any = None) -> Any:
     """A policy by label as an array (n_states, n_actions); what is not by label is returned as it is.
 
     States in which the log takes no action at all may be left out: what is done there makes no difference.
+    So may rows be zero there, and in states that the policy never reaches from ``initial``.
     """
+    return fill_idle_rows(name, _policy_by_label(name, given, space), space, initial)
+
+
+def _policy_by_label(name: str, given: Any, space: Counts) -> Any:
     if isinstance(given, (str, bytes, int, float, np.number)):
         raise ValueError(
             f"{name} is {given!r}; give a table (n_states, n_actions), one action per state, a mapping from "
@@ -384,7 +398,7 @@ def _row(where: str, choice: Any, actions: _Names) -> Floats:
         row[:] = [require_number(f"{where}[{k}]", weight) for k, weight in enumerate(choice)]
     else:
         row[actions.require(choice.item() if isinstance(choice, np.generic) else choice, where)] = 1.0
-    if abs(row.sum() - 1.0) > 1e-6:
+    if row.any() and abs(row.sum() - 1.0) > SUM_TOLERANCE:  # a row of zeros may do no harm
         raise ValueError(
             f"{where} sums to {row.sum():.6g}, not 1; give probabilities of all actions that it takes"
         )

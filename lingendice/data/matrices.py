@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.by_label import is_table, table_columns
+from lingendice.data.by_label import is_table, table_shape
 from lingendice.data.checks import (
     LARGEST_EXACT_COUNT,
     compressed_rows,
@@ -139,9 +139,13 @@ def _warn_of_columns(
 
 def _refuse_logs(data: Any) -> None:
     """Say how a log is read to whom gives one where a matrix of counts is meant."""
-    log = isinstance(data, (str, os.PathLike)) or type(data) is dict
+    shape, log = "", isinstance(data, (str, os.PathLike)) or type(data) is dict or _has_fields(data)
     if is_table(data):
-        log = "state" in {str(name).casefold() for name in table_columns(data)}
+        # By names and shape alone: a long log is not looked through to say that it is one.
+        names, n_rows = table_shape(data)
+        unnamed_rows = not is_pandas(data) or set(names).isdisjoint(data.index[:1000].tolist())
+        log = "state" in {str(name).casefold() for name in names} or (n_rows != len(names) and unnamed_rows)
+        shape = f" of {n_rows:,} rows and {len(names):,} columns"
     if type(data) is dict and data and all(isinstance(row, Mapping) for row in data.values()):
         raise ValueError(
             "a dict of rows is not a matrix of counts; make a square table of it first, with pandas: "
@@ -149,8 +153,8 @@ def _refuse_logs(data: Any) -> None:
         )
     if log:
         raise ValueError(
-            f"a {type(data).__name__} is not a matrix of counts; if it holds a log of transitions, count it "
-            "first: lingendice.read_transitions(...)"
+            f"{described(data)}{shape} is not a matrix of counts; if it holds a log of transitions, "
+            "count it first: lingendice.read_transitions(...)"
         )
     if not isinstance(data, (list, tuple)) and not hasattr(data, "shape") and library_of(data) is None:
         _refuse_objects(data)
@@ -163,6 +167,13 @@ def _refuse_logs(data: Any) -> None:
             "pairs of names are not a matrix of counts; count them by Counts.from_transitions(state, "
             "next_state), or rank the nodes of a graph by pagerank(edges)"
         )
+
+
+def _has_fields(data: Any) -> bool:
+    """Whether this is an array of records, or a list of mappings: rows with named entries."""
+    if isinstance(data, (list, tuple)):
+        return len(data) > 0 and isinstance(data[0], Mapping)
+    return np.ndim(data) == 1 and getattr(getattr(data, "dtype", None), "names", None) is not None
 
 
 def _refuse_objects(data: Any) -> None:

@@ -368,8 +368,8 @@ class Accumulator:
                 name = self.maps["episode"].name(number)
                 raise FileError(
                     f"{self._where(row)}: episode {name!r} comes back after others; time= sorts logs whose "
-                    "episodes come one after another: sort the log by episode first, or read it into memory "
-                    "and use Counts.from_transitions(..., episode=, time=)"
+                    "episodes come one after another: sort the rows by episode first, or pass the columns as "
+                    "arrays to Counts.from_transitions(..., episode=, time=), which sorts them"
                 )
             self.ended.add(number)
         run = np.repeat(np.arange(len(begins)), np.diff([*begins, n]))

@@ -55,12 +55,16 @@ class Choices(NamedTuple):
 
         Arrays of our own: intervals, bounds and replicates read them again, long after the call.
         """
-        given = {name: getattr(self, name) for name in _BY_LABEL}
-        owned = {
-            name: _owned(name, values if _is_numeric(values) else _BY_LABEL[name](name, values, counts))
-            for name, values in given.items()
-            if values is not None
-        }
+        owned = {}
+        for name, read in _BY_LABEL.items():
+            values = getattr(self, name)
+            if values is not None:
+                owned[name] = _owned(name, values if _is_numeric(values) else read(name, values, counts))
+        for name in ("policy", "behavior"):  # what they may leave out depends on the first states
+            values = getattr(self, name)
+            if values is not None:
+                read_values = read_policy_table(name, values, counts, owned.get("initial"))
+                owned[name] = _owned(name, read_values)
         if isinstance(self.smoothing, tuple) and len(self.smoothing) == 2:
             weight, prior = self.smoothing
             prior = prior if _is_numeric(prior) else read_distribution("smoothing", prior, counts)
@@ -86,8 +90,6 @@ def _owned(name: str, values: Any) -> Any:
 
 
 _BY_LABEL = {
-    "policy": read_policy_table,
-    "behavior": read_policy_table,
     "initial": read_distribution,
     "restart": read_distribution,
     "reward": read_rewards,

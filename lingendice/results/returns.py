@@ -33,6 +33,10 @@ NO_EPISODES = (
     "at gamma=1 a return is that of an episode, and the data have no ends of episodes: pass terminal= to "
     "Counts.from_transitions, take gamma < 1, or horizon="
 )
+ENDS_UNREACHED = (
+    "at gamma=1 a return is that of an episode, and none ends: the ends that the data have are not reached; "
+    "take gamma < 1, or horizon="
+)
 
 
 def end_share(counts: Counts) -> Floats:
@@ -102,11 +106,15 @@ def _shifted(solution: Solution, of: str, cost: float) -> tuple[float, float] | 
 
 
 def _why_none(solution: Solution, of: str) -> str:
+    if solution.state_distribution is None:
+        solution._single()  # raises: of several distributions there is no return
     if of == "return" and solution.value is None:
         return "the data hold no rewards, so there is no return; pass reward=, or take of='length'"
     if solution.is_ratio and solution.operator.choices.smoothing:
         return "with smoothing= no rate of ends is known at gamma=1; leave it out, or take gamma < 1"
-    return NO_EPISODES if solution.is_ratio else f"{solution.method} gives no {of}; see solve(...)"
+    if solution.is_ratio:
+        return ENDS_UNREACHED if solution.operator.counts.has_terminals else NO_EPISODES
+    return f"{solution.method} gives no {of}; see solve(...)"
 
 
 def average_scores(solution: Solution, average: float) -> ValueScores:

@@ -432,8 +432,12 @@ def test_time_puts_rows_in_order(tmp_path):
         name: np.char.mod("at %d", together[name]) for name in ("state", "next_state", "episode")
     }
     assert lg.read_transitions(cut(labels, [50, 90]), time="t").initial_count.sum() == 40
-    with pytest.raises(ValueError, match=r"comes back after others; time= sorts"):
-        lg.read_transitions(mixed, time="t")
+    for source in (mixed, pd.DataFrame(mixed)):
+        with pytest.raises(
+            ValueError, match=r"comes back after others; time= sorts.*sort the rows by episode"
+        ) as said:
+            lg.read_transitions(source, time="t")
+        assert "memory" not in str(said.value)  # where it lies already
     with pytest.raises(ValueError, match="checkpoint"):
         lg.read_transitions(together, time="t", checkpoint=tmp_path / "half.npz")
     with pytest.raises(ValueError, match=r"time\[3\] is nan"):

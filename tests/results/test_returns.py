@@ -157,3 +157,29 @@ def test_what_is_said_of_a_return_is_in_its_units(gamma, of):
     found = lg.solve(counts, gamma, policy=np.full((3, 2), 0.5)).interval(of=of)
     assert found.bias_allowance > 0.0
     assert str(found).endswith(f"allows {found.bias_allowance:.3g} for bias)")
+
+
+@pytest.mark.parametrize("of", ["return", "length"])
+def test_why_there_is_no_return(of):
+    """Of several distributions it was said that the data hold no rewards, or no ends of episodes."""
+    rows = {"state": [0, 1, 0, 1, 2, 3, 2, 3, 4], "next_state": [1, 0, 1, 0, 3, 2, 3, 2, 4]}
+    reward, ends = [1.0, 0, 1, 0, 2, 0, 2, 0, 1], [0] * 8 + [1]
+    for terminal in (None, ends):
+        several = lg.solve(
+            lg.Counts.from_transitions(
+                **rows, reward=reward, terminal=terminal, episode=[0] * 4 + [1] * 4 + [2]
+            )
+        )
+        assert several.status is lg.Status.SEVERAL_DISTRIBUTIONS
+        with pytest.raises(ValueError, match=r"there are \d stationary distributions.*pass initial="):
+            several.interval(of=of)
+    # The log ends where the policy does not: state 1 under action 1.
+    log = {"state": [0, 1, 0, 1], "next_state": [1, 0, 1, 0], "action": [0, 0, 0, 1]}
+    counts = lg.Counts.from_transitions(**log, reward=[1.0, 0, 1, 5], terminal=[0, 0, 0, 1], episode=[0] * 4)
+    for options in ({}, PLUG_IN):
+        endless = lg.solve(counts, policy=[0, 0], **options)
+        with pytest.raises(ValueError, match="none ends: the ends that the data have are not reached"):
+            endless.interval(of=of)
+    without = lg.solve(lg.Counts.from_transitions([0, 1, 0], [1, 0, 1], reward=[1.0, 0, 1]))
+    with pytest.raises(ValueError, match="the data have no ends of episodes"):
+        without.interval(of=of)
