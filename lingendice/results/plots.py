@@ -348,11 +348,15 @@ def plot_audit(audit: Audit, kind: str | None = None, ax: Any = None) -> Any:
 
 
 def _states(audit: Audit, ax: Any) -> None:
-    sizes = sorted((len(nodes) for nodes in audit.recurrent_classes), reverse=True)
+    # Every state stands in one bar: those without transitions out are transient, or in a class, by way of
+    # what happens past them.
+    left = [np.setdiff1d(nodes, audit.dangling).size for nodes in audit.recurrent_classes]
+    sizes = sorted((size for size in left if size), reverse=True)
+    transient = np.setdiff1d(audit.transient_states, audit.dangling).size
     rows = [(f"recurrent class {k + 1}", size, BLUE) for k, size in enumerate(sizes[:5])]
     if len(sizes) > 5:
         rows.append((f"{len(sizes) - 5:,} smaller classes", sum(sizes[5:]), BLUE))
-    rows.append(("transient", int(audit.transient_states.size), ORANGE))
+    rows.append(("transient", transient, ORANGE))
     rows.append(("no transitions out", int(audit.dangling.size), VERMILION))
     place = np.arange(len(rows))[::-1]
     bars = ax.barh(place, [size for _, size, _ in rows], color=[color for _, _, color in rows])

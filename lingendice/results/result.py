@@ -235,8 +235,11 @@ class Result(Hinted, Shown):
         """Interval and checks where they were asked for, else how to ask."""
         rows = []
         if self.value is not None:
-            found = self.known(_VALUE_INTERVAL)
-            rows.append(("interval", "not computed: sol.interval()" if found is None else str(found)))
+            found = {of: self.known(_INTERVAL + of) for of in ("value", "return", "length")}
+            names = {"value": "interval", "return": "return's interval", "length": "length's interval"}
+            rows += [(names[of], str(interval)) for of, interval in found.items() if interval is not None]
+            if not rows:
+                rows.append(("interval", "not computed: sol.interval()"))
         checks = self.known(_CHECKS)
         if checks is None:
             return [*rows, ("checks", "not run: sol.diagnose()")]

@@ -118,3 +118,20 @@ def test_trust_runs_the_checks():
     solution = CASES["default"]()
     assert solution.trusted == (not solution.why_not)
     assert solution.is_checked
+
+
+def test_intervals_of_episodes_are_shown_once_they_were_computed(monkeypatch):
+    """print(sol) said "interval not computed" after interval(of="return")."""
+    log = {"state": [0, 1, 0, 1, 0, 1], "next_state": [1, 0, 1, 1, 1, 0], "terminal": [0, 1] * 3}
+    counts = lg.Counts.from_transitions(**log, reward=[1.0, 0, 2, 1, 1, 3], episode=[0, 0, 1, 1, 2, 2])
+    for gamma in (0.9, 1.0):
+        result = lg.solve(counts, gamma)
+        assert "not computed: sol.interval()" in str(result)
+        found = result.interval(0.9, of="return")
+        longest = result.interval(0.9, of="length")
+        with nothing_is_computed(monkeypatch):
+            assert "not computed: sol.interval()" not in str(result)
+            assert str(found) in str(result)
+            assert str(longest) in str(result)
+        of_value = result.interval(0.9)
+        assert str(of_value) in str(result)
