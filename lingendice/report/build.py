@@ -76,10 +76,11 @@ def _sections(
     if isinstance(result, Comparison):
         heading = f"Policy: {result.ranking[0]}"
         if not np.isnan(result.values).all():
-            heading = f"Best policy: {result.best}"
+            shown = "Best policy" if all(check.ok for check in checks) else "Policy of the best estimate"
+            heading = f"{shown}: {result.best}"
             warning = (
-                '<p class="note">The policy was picked for its value, so the interval here, which is for one '
-                "policy named beforehand, flatters it; the table above does not.</p>"
+                '<p class="note">This interval ignores that the policy was picked as the best; the table above '
+                "accounts for it.</p>"
             )
     sections = [("estimate", heading, warning + _estimate(best, level))]
     nothing = "<p>Nothing can be checked: there are several stationary distributions.</p>"
@@ -140,9 +141,8 @@ def verdict(result: Solution | Comparison | ContinuousSolution, level: float) ->
     try:
         if result.behavior_value is None:
             raise ValueError("there is nothing to compare with")
-        said = _gain(
-            "the target", Comparison(("the target",), (result,)).difference("the target", BEHAVIOR, level)
-        )
+        gain = Comparison(("the target",), (result,)).difference("the target", BEHAVIOR, level)
+        said = _gain("the target", gain, result.diagnose())
     except ValueError:  # or a matrix carries no sample size
         said = f"the target earns {_value(result, level)} per step"
     return _sentence(said, result.diagnose())
@@ -155,7 +155,7 @@ def _of_policies(comparison: Comparison, level: float) -> str:
         return f"There is no ranking to rely on: solves ended short of their goals: {comparison.unfinished}."
     best = comparison.best
     row = next(row for row in comparison.differences(level) if row["policy"] == best)
-    said = _gain(str(best), row["over_behavior"])
+    said = _gain(str(best), row["over_behavior"], comparison[best].diagnose())
     others_left = [str(name) for name in comparison.contenders(level) if name != best]
     if others_left:
         others = f"{others_left[0]} is" if len(others_left) == 1 else f"{len(others_left)} other policies are"
@@ -163,10 +163,16 @@ def _of_policies(comparison: Comparison, level: float) -> str:
     return _sentence(said, comparison[best].diagnose())
 
 
-def _gain(name: str, gain: Interval) -> str:
-    """More, less, or not shown to differ."""
+def _gain(name: str, gain: Interval, checks: tuple[Check, ...]) -> str:
+    """More, less, or not shown to differ: an interval means nothing where what it rests on fails a check."""
     number, low, high = gain.rounded()
     number = number.lstrip("-")
+    if not all(check.ok for check in checks):
+        sign = "+" if gain.estimate >= 0.0 else "-"
+        return (
+            f"{name} is not shown to differ from the logged behavior, since the estimate fails checks that it "
+            f"rests on: {sign}{number} per step [{low}, {high}]"
+        )
     if gain.low > 0.0 or gain.high < 0.0:
         more = "more" if gain.low > 0.0 else "less"
         low, high = (low, high) if gain.low > 0.0 else (high.lstrip("-"), low.lstrip("-"))

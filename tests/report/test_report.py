@@ -134,6 +134,33 @@ def test_the_verdict_names_a_gain_and_a_loss(sign):
     assert "failed checks" in page
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_no_gain_is_claimed_where_a_check_fails(sign):
+    """The headline named a gain beside a warning that ends were forgotten, on which every number rests."""
+    rng = np.random.default_rng(0)
+    n = 300  # episodes of three steps, whose last one leads to 0 and is always the last
+    state, action = np.tile([0, 1, 2], n), rng.integers(2, size=3 * n)
+    rows = {
+        "state": state, "next_state": (state + 1) % 3, "action": action,
+        "reward": sign * action + 0.01 * rng.normal(size=3 * n), "episode": np.repeat(np.arange(n), 3),
+    }  # fmt: skip
+    better = np.tile([0.0, 1.0], (3, 1))
+    forgotten = lg.solve(lg.Counts.from_transitions(**rows, keep_episodes=True), policy=better)
+    failed = [check.name for check in forgotten.diagnose() if not check.ok]
+    assert "forgotten ends" in failed
+    gain = lg.Comparison(("x",), (forgotten,)).difference("x", "behavior")
+    assert min(abs(gain.low), abs(gain.high)) > 0.1  # the numbers alone show one
+    many = lg.solve(forgotten.operator.counts, policy={"up": better, "down": better[:, ::-1]})
+    for result, name in ((forgotten, "The target"), (many, "up" if sign > 0 else "down")):
+        said = first_words(result)
+        assert said.startswith(
+            f"{name} is not shown to differ from the logged behavior, since the estimate fails"
+        )
+        assert "forgotten ends" in said
+        assert " earns " not in said
+    assert "Best policy" not in lg.report(many, plots=False)
+
+
 def test_the_verdict_of_every_other_result():
     assert "no single answer" in first_words(lg.solve([[1, 0], [0, 1]]))
     assert first_words(lg.solve([[3, 1], [1, 1]])).startswith("The stationary distribution is known")
