@@ -34,7 +34,7 @@ from lingendice.continuous.regression import Fitting, Perceptron, Regression, ru
 from lingendice.continuous.samples import Samples, Singles, prepare
 from lingendice.data.checks import Floats, refuse_unknown, require_choice
 from lingendice.data.policies import GaussianPolicy
-from lingendice.data.transitions import Transitions
+from lingendice.data.transitions import Transitions, step_discounts
 
 ODDS = Fitting(steps=600, batch=1024, rate=2e-3, weight_decay=1e-4, hidden=(64, 64))
 _LOG_ODDS = (-10.0, 6.0)
@@ -207,11 +207,7 @@ class Evaluation:
     def naive(self) -> Weighted:
         """What the behavior earned per step, discounted along episodes at gamma < 1."""
         samples = self.samples
-        weight, episode = np.ones(len(samples.logged)), samples.transitions.episode
-        if samples.gamma < 1.0 and episode is not None:
-            order = np.argsort(episode, kind="stable")
-            starts = np.searchsorted(episode[order], np.arange(int(episode.max()) + 1))
-            weight[order] = samples.gamma ** (np.arange(len(order)) - starts[episode[order]])
+        weight = step_discounts(samples.transitions.episode, len(samples.logged), samples.gamma)
         return weighted_value(samples, weight)
 
     def estimate(self, name: str, **choice: Any) -> Estimate:

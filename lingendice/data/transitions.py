@@ -309,6 +309,16 @@ class Transitions:
         return read_policy(policy, self.n_states, self.n_actions)
 
 
+def step_discounts(episode: NDArray[Any] | None, n: int, gamma: float) -> NDArray[np.float64]:
+    """gamma^t of every row, t its step within its episode; ones at gamma = 1, and without episodes."""
+    weight = np.ones(n)
+    if gamma < 1.0 and episode is not None:
+        order = np.argsort(episode, kind="stable")
+        starts = np.searchsorted(episode[order], np.arange(int(episode.max()) + 1))
+        weight[order] = gamma ** (np.arange(n) - starts[episode[order]])
+    return weight
+
+
 def _with_next_states(fields: dict[str, Any], ends: str | None, columns: set[str]) -> dict[str, Any]:
     """Columns of a log without next states, which are the states of the next rows; see ``ends``.
 

@@ -12,7 +12,7 @@ import numpy as np
 from lingendice.continuous.outcome import Estimate, Ratio
 from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
-from lingendice.data.transitions import Transitions
+from lingendice.data.transitions import Transitions, step_discounts
 from lingendice.results.diagnostics import Check, diagnose_continuous
 from lingendice.results.plots import plot_continuous
 from lingendice.results.result import Result, Row
@@ -99,7 +99,10 @@ class ContinuousSolution(Result, Ratio):
         if self.evidence is not None or reward is None:
             return () if self.evidence is None else self.evidence.estimates
         own = Estimate("ratio", float(self.value or 0.0), self.spread, self.seconds)
-        return own, Estimate("naive", float(reward.mean()), None, 0.0)
+        # As every other method has it: what the behavior earned, ended episodes earning nothing more.
+        weight = step_discounts(self.transitions.episode, len(self.transitions), self.gamma)
+        naive = float(weight @ reward) / float(weight @ self.mass_weight)
+        return own, Estimate("naive", naive, None, 0.0)
 
     @property
     def spread(self) -> float | None:

@@ -254,3 +254,38 @@ def test_a_doubted_model_is_not_replaced_by_an_unfinished_q(gamma, headline):
         q_of_log=SimpleNamespace(value=0.4, members=np.array([0.4, 0.4]), largest=0.5),
     )
     assert _headline(evaluation, ["model", "DR", "FQE"])[0] == headline
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_the_behavior_earned_is_one_number(gamma, ends):
+    """Of one log ``naive`` was the plain mean reward by one method, discounted by another."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(2, 9, 40)
+    n, episode = int(lengths.sum()), np.repeat(np.arange(40), lengths)
+    step = np.concatenate([np.arange(length) for length in lengths])
+    state, following, action = rng.integers(0, 3, n), rng.integers(0, 3, n), rng.integers(0, 2, n)
+    is_last = np.append(np.diff(episode) > 0, True)
+    following[:-1] = np.where(is_last[:-1], following[:-1], state[1:])
+    flags = {"terminal": is_last & (rng.random(40)[episode] < 0.5)} if ends else {}
+    log = {"state": state, "next_state": following, "action": action, "reward": 1.0 * (state + step + action)}
+    vectors = {"state": state[:, None] / 2, "next_state": following[:, None] / 2}
+    points = lg.Transitions(**(log | vectors), **flags, episode=episode)
+    # By hand, episode by episode: one that ended earns nothing for good, one that was cut off is not followed.
+    earned = np.bincount(episode, gamma**step * points.reward).sum()
+    spans = []
+    for k, length in enumerate(lengths):
+        ended = ends and flags["terminal"][episode == k].any()
+        forever = ended and gamma < 1.0
+        spans.append(1 / (1 - gamma) if forever else sum(gamma**t for t in range(length)))
+    options = {"gendice": {"max_iter": 5}, "fqe": {"options": QUICK}}
+    found = {
+        method: lg.solve(points, gamma, policy=[0.5, 0.5], method=method, **options.get(method, {}))
+        for method in ("gendice", "fqe")
+    }
+    for method, solution in found.items():
+        (naive,) = [one.value for one in solution.estimates if one.name == "naive"]
+        assert naive == pytest.approx(earned / sum(spans), rel=1e-6), method
+        assert solution.behavior_value == naive
+    counts = lg.Counts.from_transitions(**log, **flags, episode=episode)
+    assert lg.baselines.naive_average(counts, gamma).value == pytest.approx(earned / sum(spans))
