@@ -26,6 +26,7 @@ from lingendice.results.build import (
     saddle_solution,
     small_solution,
 )
+from lingendice.results.calls import recorded
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import Solution
@@ -71,6 +72,7 @@ def solve(
 ) -> Comparison: ...
 
 
+@recorded("solve")
 def solve(
     data: Any,
     gamma: float = 1.0,

@@ -22,6 +22,7 @@ from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.build import baseline_solution, continuous_solution
+from lingendice.results.calls import recorded
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.solution import effective_size
 from lingendice.results.targets import Estimate
@@ -119,6 +120,7 @@ def target_operator(
     return compose(counts, Choices(gamma=gamma, policy=policy, initial=initial, ratio=ratio))
 
 
+@recorded("baselines.dual_dice")
 def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None) -> BaselineSolution:
     """min over nu of E_p[(nu - gamma T nu)^2] / 2 - (1 - gamma) E_mu0[nu]; tau = nu - gamma T nu.
 
@@ -153,6 +155,7 @@ def dual_dice(counts: Counts, gamma: float, *, policy: Any, initial: Any = None)
     return system.answer("DualDICE", tau, f"E_p tau = {float(system.p @ tau):.4f}, not rescaled", started)
 
 
+@recorded("baselines.gradient_dice")
 def gradient_dice(
     counts: Counts, gamma: float = 1.0, *, policy: Any, initial: Any = None, penalty: float = 1.0
 ) -> BaselineSolution:
@@ -195,6 +198,7 @@ MOST_EXCHANGES = 100
 """Rounds in which cells enter or leave the set held at zero."""
 
 
+@recorded("baselines.best_dice")
 def best_dice(
     counts: Counts,
     gamma: float = 1.0,
@@ -263,6 +267,7 @@ def best_dice(
     return system.answer("BestDICE", zeta, note, started, settled)
 
 
+@recorded("baselines.neural_dual_dice")
 def neural_dual_dice(
     transitions: Transitions,
     gamma: float,

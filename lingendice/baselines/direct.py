@@ -40,6 +40,7 @@ from lingendice.data.interrupts import heeds_ctrl_c
 from lingendice.data.transitions import Transitions
 from lingendice.kernels.parallel import resolve_threads
 from lingendice.results.build import LeakWarning, baseline_solution
+from lingendice.results.calls import recorded
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Estimate
 
@@ -84,6 +85,7 @@ def model_based(
 ) -> Solution: ...
 
 
+@recorded("baselines.model_based")
 def model_based(
     counts: Any, gamma: float = 1.0, *, policy: Any = None, smoothing: float | str = 0.0, **arguments: Any
 ) -> Solution | Estimate:
@@ -136,6 +138,7 @@ def _exact(counts: Counts, gamma: float, **arguments: Any) -> Solution:
         return lg.solve(counts, gamma, ridge=0.0, **arguments)
 
 
+@recorded("baselines.ips")
 def ips(
     counts: Counts, gamma: float = 1.0, *, policy: Any, behavior: Any = None, **arguments: Any
 ) -> Solution:
@@ -168,6 +171,7 @@ def ips(
     return _exact(counts, gamma, policy=policy, behavior=behavior, **state_ratio, **arguments)
 
 
+@recorded("baselines.fitted_q")
 def fitted_q(
     transitions: Transitions, gamma: float = 1.0, *, policy: Any = None, **arguments: Any
 ) -> Estimate:
@@ -200,6 +204,7 @@ def fitted_q(
     return continuous_estimate(transitions, gamma, policy, lambda found: found.estimate("FQE"), **arguments)
 
 
+@recorded("baselines.doubly_robust")
 def doubly_robust(
     counts: Any,
     gamma: float,

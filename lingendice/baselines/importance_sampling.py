@@ -29,6 +29,7 @@ from lingendice.data.rows import row_of_entry
 from lingendice.data.transitions import Transitions
 from lingendice.model.operator import average_reward
 from lingendice.results.build import baseline_solution
+from lingendice.results.calls import recorded
 from lingendice.results.targets import Estimate
 from lingendice.results.variants import BaselineSolution
 from lingendice.solvers.horizon import total_weight
@@ -210,6 +211,7 @@ def effective_size(weights: Floats) -> float:
     return float(relative.sum()) ** 2 / float(relative @ relative)
 
 
+@recorded("baselines.naive_average")
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     """Average reward of the log, the target ignored: the behavior's value, not the target's.
 
@@ -248,6 +250,7 @@ def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     return baseline_solution(target_operator(counts, gamma), distribution, found, started)
 
 
+@recorded("baselines.trajectory_wise")
 def trajectory_wise(
     counts: Counts,
     gamma: float = 1.0,
@@ -283,6 +286,7 @@ def trajectory_wise(
     return _weigh("trajectory", counts, gamma, policy, behavior, weighted, horizon)
 
 
+@recorded("baselines.step_wise")
 def step_wise(
     counts: Counts,
     gamma: float = 1.0,
@@ -321,6 +325,7 @@ def step_wise(
     return _weigh("step", counts, gamma, policy, behavior, weighted, horizon)
 
 
+@recorded("baselines.per_decision")
 def per_decision(
     counts: Counts,
     gamma: float = 1.0,
@@ -470,6 +475,7 @@ def _ended_influence(
     return influence
 
 
+@recorded("baselines.neural_importance_sampling")
 def neural_importance_sampling(
     transitions: Transitions,
     gamma: float = 1.0,

@@ -39,7 +39,8 @@ def report(
     title
         Heading of the page.
     call
-        The exact call or command that made the result; by default it is put together from the result.
+        The exact call or command that made the result; by default a Python script of the call as it was
+        recorded, which takes the data (and long arrays and functions) by name.
     source
         Where the data come from, in words.
     level

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from lingendice.data.display import rounded, table
-from lingendice.model.compose import Choices
 from lingendice.report.page import (
     Page,
     Plot,
@@ -30,6 +29,7 @@ from lingendice.report.page import (
     whole_page,
 )
 from lingendice.results.audit import Audit, audit
+from lingendice.results.calls import call_of
 from lingendice.results.comparison import BEHAVIOR, Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
@@ -37,7 +37,9 @@ from lingendice.results.ridge_path import ridge_path
 from lingendice.results.solution import Solution
 from lingendice.results.tables import TOP_CELLS, contributions, heaviest
 from lingendice.results.targets import Interval, require_level
-from lingendice.results.variants import BaselineSolution, HorizonSolution, LinearSolution, PolicySolution
+from lingendice.results.variants import LinearSolution
+
+NOT_RECORDED = "# This result was not returned by a public function; pass call= to lingendice.report."
 
 
 def page_of(
@@ -61,7 +63,7 @@ def page_of(
             sections.append(("differences", "Differences", _differences(result, level)))
         sections.append(("policies", "Policies", _policies(result, level)))
     if isinstance(best, ContinuousSolution):
-        sections += _continuous_sections(best, call, source, level, plots)
+        sections += _continuous_sections(result, best, call, source, level, plots)
     else:
         sections += _sections(result, best, call, source, level, plots)
     said = f'<p class="says">{escape(verdict(result, level))}</p>'
@@ -79,8 +81,8 @@ def _sections(
             shown = "Best policy" if all(check.ok for check in checks) else "Policy of the best estimate"
             heading = f"{shown}: {result.best}"
             warning = (
-                '<p class="note">This interval ignores that the policy was picked as the best; the table above '
-                "accounts for it.</p>"
+                '<p class="note">This interval ignores that the policy was picked as the best; the table '
+                "above accounts for it.</p>"
             )
     sections = [("estimate", heading, warning + _estimate(best, level))]
     nothing = "<p>Nothing can be checked: there are several stationary distributions.</p>"
@@ -91,12 +93,17 @@ def _sections(
     mark = fingerprint(best.operator.counts, "indptr", "indices", "count", "reward_mean")
     rows = [("fingerprint of the counts", mark)]
     rows.append(("computed for this page", _computed(result, best, plots)))
-    return [*sections, _again(call or describe_call(best), source, rows)]
+    return [*sections, _again(result, call, source, rows)]
 
 
-def _again(call: str, source: str | None, rows: list[tuple[str, str]]) -> Section:
+def _again(result: Any, call: str | None, source: str | None, rows: list[tuple[str, str]]) -> Section:
+    """The call that made the result as it was told, or as it was recorded."""
     held = rows if source is None else [("data", source), *rows]
-    return "again", "How to reproduce this", reproduction(call, held)
+    made = call_of(result)
+    if call is None and made is not None:
+        call = made.script()
+        held = [*((name, f"{what}, to be supplied") for name, what in made.supplied()), *held]
+    return "again", "How to reproduce this", reproduction(call or NOT_RECORDED, held)
 
 
 def _computed(result: Solution | Comparison, best: Solution, plots: bool) -> str:
@@ -170,8 +177,8 @@ def _gain(name: str, gain: Interval, checks: tuple[Check, ...]) -> str:
     if not all(check.ok for check in checks):
         sign = "+" if gain.estimate >= 0.0 else "-"
         return (
-            f"{name} is not shown to differ from the logged behavior, since the estimate fails checks that it "
-            f"rests on: {sign}{number} per step [{low}, {high}]"
+            f"{name} is not shown to differ from the logged behavior, since the estimate fails checks that "
+            f"it rests on: {sign}{number} per step [{low}, {high}]"
         )
     if gain.low > 0.0 or gain.high < 0.0:
         more = "more" if gain.low > 0.0 else "less"
@@ -327,43 +334,6 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
     return drawn
 
 
-def describe_call(solution: Solution) -> str:
-    """The call that gives a solution, as far as the solution knows it; arrays by their shape."""
-    asked, usual = solution.asked_choices, Choices(gamma=solution.gamma)
-    is_baseline = isinstance(solution, BaselineSolution)
-    names = [name for name in Choices._fields if not (is_baseline and name in _OF_SOLVE)]
-    parts = ["data", f"gamma={solution.gamma!r}"]
-    for name in names:
-        given = _shown(getattr(asked, name))
-        if given != _shown(getattr(usual, name)):
-            parts.append(f"{name}={given}")
-    if is_baseline:
-        return f"{solution.method}, of lingendice.baselines ({', '.join(parts)})"
-    if isinstance(solution, LinearSolution):
-        parts += [f"divergence={solution.divergence!r}", f"method={solution.method!r}"]
-        parts += [] if solution.w_tau.size == solution.stationary.size else ["features=..."]
-    elif asked.policy is not None and not isinstance(solution, (PolicySolution, HorizonSolution)):
-        parts.append(f"ridge={solution.ridge or 0!r}")  # left out, it would be the default with a policy
-    elif solution.ridge > 0.0 and asked.policy is None:
-        parts.append(f"ridge={solution.ridge!r}")
-    if solution.reward_range is not None:
-        parts.append(f"reward_range={solution.reward_range!r}")
-    return f"lingendice.solve({', '.join([*parts, f'tol={solution.tol!r}'])})"
-
-
-_OF_SOLVE = ("ratio", "unseen", "clone", "smoothing")
-"""What baselines ask of the operator beyond their own arguments."""
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (str, int, float, bool)):
-        return repr(value)
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
-    shape = np.shape(value)
-    return f"<array {' x '.join(map(str, shape))}>" if shape else repr(value)
-
-
 # -- continuous states ---------------------------------------------------------------------------------
 
 _CONTINUOUS_CAPTIONS = {
@@ -375,7 +345,7 @@ _CONTINUOUS_CAPTIONS = {
 
 
 def _continuous_sections(
-    solution: ContinuousSolution, call: str | None, source: str | None, level: float, plots: bool
+    result: Any, solution: ContinuousSolution, call: str | None, source: str | None, level: float, plots: bool
 ) -> list[Section]:
     """Estimate, checks, plots, and how to get the result again."""
     checks = diagnose(solution)
@@ -391,8 +361,7 @@ def _continuous_sections(
         sections.append(("plots", "Plots", inline_plots(drawn)))
     mark = fingerprint(solution.transitions, "state", "action", "reward", "next_state")
     rows = [("fingerprint of the transitions", mark)]
-    known = f"gamma={solution.gamma!r}, policy=..., method={solution.method!r}"
-    return [*sections, _again(call or f"lingendice.solve(transitions, {known})", source, rows)]
+    return [*sections, _again(result, call, source, rows)]
 
 
 def _continuous_estimate(solution: ContinuousSolution, level: float) -> str:

@@ -21,6 +21,7 @@ from lingendice.data.rows import read_only
 from lingendice.model.compose import compose
 from lingendice.model.leaks import LEAK_WORTH_BOUNDS
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.results.calls import kept_call
 from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, interval
 from lingendice.results.plots import plot_solution
@@ -594,7 +595,7 @@ class Solution(Result):
     def __getstate__(self) -> dict[str, Any]:
         state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         state["source"] = self.operator
-        return state
+        return state | kept_call(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

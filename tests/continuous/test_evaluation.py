@@ -271,7 +271,7 @@ def test_what_the_behavior_earned_is_one_number(gamma, ends):
     log = {"state": state, "next_state": following, "action": action, "reward": 1.0 * (state + step + action)}
     vectors = {"state": state[:, None] / 2, "next_state": following[:, None] / 2}
     points = lg.Transitions(**(log | vectors), **flags, episode=episode)
-    # By hand, episode by episode: one that ended earns nothing for good, one that was cut off is not followed.
+    # By hand: an episode that ended earns nothing for good, one that was cut off is not followed.
     earned = np.bincount(episode, gamma**step * points.reward).sum()
     spans = []
     for k, length in enumerate(lengths):
