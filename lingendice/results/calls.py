@@ -90,7 +90,7 @@ def _one_of(policies: Any, place: int, name: Any) -> Any:
     """One of several policies that were passed together."""
     if isinstance(policies, Mapping):
         return list(policies.values())[place]
-    if isinstance(policies, (list, tuple, np.ndarray)):
+    if isinstance(policies, (list, np.ndarray)) or type(policies) is tuple:
         return policies[place]
     return Supplied(f"the policy {name!r} of those compared")
 

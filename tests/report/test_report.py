@@ -373,6 +373,12 @@ def test_what_is_not_written_out_is_named():
     page = lg.report(result, plots=False)
     assert "a numpy.ndarray of shape 18 x 60, to be supplied" in page
     assert run_page(page, data=COUNTS, features=wide, policy=None).value == result.value
+    many = np.tile(MDP["policy"], (60, 1, 1))
+    together = lg.solve(COUNTS, 0.9, policy=many)
+    assert run_page(lg.report(together, plots=False), data=COUNTS, policy=many).names == together.names
+    page = lg.report(together[1], plots=False)
+    assert "the policy 1 of those compared, to be supplied" in page
+    assert run_page(page, data=COUNTS, policy=many[1]).value == together[1].value
     by_hand = lg.Comparison(("x",), (lg.solve(COUNTS, 0.9, policy=MDP["policy"]),))
     assert "not returned by a public function" in lg.report(by_hand, plots=False)
     assert "made by hand" in lg.report(by_hand, plots=False, call="made by hand")
