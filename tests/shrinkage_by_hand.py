@@ -94,10 +94,9 @@ class ByHand:
             w = np.where(donor, np.sqrt(distribution[s] * pi[s, a]) / (kx - 0.8), 0.0)
             w *= w.sum() / (w**2).sum()
             H, b = 3 * np.eye(X.shape[1]) + (X.T * w) @ X, X.T @ (w * D)
-            fold = (s * 7919 + 13) % 5
             agreement = np.zeros(self.S)
             for i in rows:
-                mine = fold == fold[i]
+                mine = s == s[i]
                 out = np.linalg.solve(H - (X[mine].T * w[mine]) @ X[mine], b - X[mine].T @ (w * D)[mine])
                 agreement[s[i]] += w[i] * D[i] * (X[i] @ out)
             total = agreement.sum()
@@ -205,3 +204,31 @@ def deterministic_log(n_episodes, n_steps, seed):
         place[:, :-1].ravel(), place[:, 1:].ravel(), action=action.ravel(), reward=reward.ravel(),
         episode=episode, n_states=5, n_actions=2, keep_episodes=True,
     )  # fmt: skip
+
+
+def small_log(seed, kind):
+    """Few states and episodes; equal rewards, thirds by the cell, or noisy ones; often no noise."""
+    rng = np.random.default_rng(seed)
+    n_states, n_actions = rng.integers(2, 7), rng.integers(1, 4)
+    kernel = rng.dirichlet(np.full(n_states, 0.5), size=(n_states, n_actions))
+    if rng.random() < 0.5:
+        kernel = np.eye(n_states)[rng.integers(0, n_states, (n_states, n_actions))]
+    reward = np.full((n_states, n_actions), 1.1)
+    if kind != "equal":
+        reward = rng.integers(0, 3, (n_states, n_actions)) / 3
+    behavior = rng.dirichlet(np.ones(n_actions), size=n_states)
+    rows = []
+    for episode in range(rng.integers(2, 9)):
+        state = rng.integers(n_states)
+        for _ in range(rng.integers(1, 9)):
+            action = rng.choice(n_actions, p=behavior[state])
+            following = rng.choice(n_states, p=kernel[state, action])
+            noise = rng.normal() if kind == "noisy" else 0.0
+            rows.append((state, action, following, reward[state, action] + noise, episode))
+            state = following
+    log = dict(
+        zip(("state", "action", "next_state", "reward", "episode"), zip(*rows, strict=True), strict=True)
+    )
+    return {name: np.array(column) for name, column in log.items()}, rng.dirichlet(
+        np.ones(n_actions), n_states
+    )

@@ -52,15 +52,13 @@ from lingendice.data.episodes import (
 from lingendice.data.rows import row_of_entry
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.targets import Interval, ValueScores, require_level, student_quantile
-from lingendice.solvers.shrinkage import Shrinkage
+from lingendice.solvers.shrinkage import ROUNDING, Shrinkage
 
 UNSEEN, EXCESS = 0.15, 1.75
 """Allowance per unit of target mass never logged, and of what Good and Turing do not expect, in spreads."""
 RULE_OF_THREE = 3.0
 LARGEST_SURPRISE = 3.0
 """Standard deviations that the sum over outcomes seen once may count with: of many, it is well known."""
-ROUNDING = 1e-13
-"""Of the largest number that outcomes are computed from: differences below it are none."""
 
 
 def rounding_of(*columns: Floats) -> Floats:

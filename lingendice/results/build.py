@@ -17,7 +17,7 @@ from lingendice.data.counts import Counts
 from lingendice.model import leaks
 from lingendice.model.compose import Choices, compose
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.allowance import ROUNDING, known_rewards
+from lingendice.results.allowance import known_rewards
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
 from lingendice.results.solution import Solution
@@ -32,6 +32,7 @@ from lingendice.results.variants import (
 )
 from lingendice.solvers.control import Controls, Outcome, Stop, stated_error
 from lingendice.solvers.horizon import visits
+from lingendice.solvers.shrinkage import ROUNDING
 
 if TYPE_CHECKING:
     from lingendice.continuous.outcome import RatioOutcome

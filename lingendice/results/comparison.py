@@ -24,13 +24,14 @@ from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
 from lingendice.data.rows import read_only
-from lingendice.results.allowance import ROUNDING, half_width
+from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.plots import plot_comparison
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.results.tables import comparison_frame
 from lingendice.results.targets import Interval, ValueScores, require_level
+from lingendice.solvers.shrinkage import ROUNDING
 
 DRAWS = 20_000
 """Gaussian draws behind a simultaneous quantile: its error is about 0.01."""

@@ -23,8 +23,9 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import effective_degrees, group_sample
 from lingendice.data.rows import row_of_entry
-from lingendice.results.allowance import ROUNDING, without_rounding
+from lingendice.results.allowance import without_rounding
 from lingendice.results.targets import Interval, ValueScores
+from lingendice.solvers.shrinkage import ROUNDING
 
 if TYPE_CHECKING:
     from lingendice.results.solution import Solution

@@ -15,8 +15,9 @@ the library's solvers apply:  value = distribution . (r_W + rho).
 delta is a regression of leave-one-out advantages (y - V_b) n / (n - 1) on how rarely the action was logged,
 how likely the target takes it, and whether it would be unseen without this transition: cells seen once stand
 for cells never seen (Good and Turing). It is multiplied by how far it predicts states that it was not
-fitted to. kappa is the ratio of the noise within cells to the differences between them, at most 1; without
-noise it is 0 and only cells never seen are filled in.
+fitted to: each state is predicted from all others, whatever their numbers. kappa is the ratio of the noise
+within cells to the differences between them, at most 1; without noise it is 0 and only cells never seen are
+filled in. Differences that are no more than rounding count as none, in any unit of reward.
 
 For gamma < 1 the equation is solved exactly. At gamma = 1 small samples have spurious traps, which a ridge
 e = 1 / N removes. Its bias is extrapolated away (Richardson) over e, e / 10 and e / 100; where the last step
@@ -58,7 +59,6 @@ from lingendice.solvers.stationary import stationary_distributions
 ROUNDS = 2
 PENALTY = 3.0
 """Ridge of the regression, in effective observations; 1 to 10 measure the same."""
-FOLDS = 5
 RARE = 0.02
 """Added to the target's probabilities before their logarithm is taken."""
 OWN_COUNT = 0.8
@@ -68,6 +68,8 @@ STEP = 10.0
 ALONE = 10.0
 """No ridge where ALONE (1 - gamma)^2 is above 1 / N; at gamma = 0.99 from 1,000 transitions on."""
 NO_NOISE = 1e-9
+ROUNDING = 1e-13
+"""Of the largest number that outcomes are computed from: differences below it are none."""
 ROUGH = 1e-8
 """Accuracy of solves that only serve the regression and the extrapolation."""
 
@@ -331,14 +333,21 @@ class _Estimate:
         after = np.append(values, ending)[counts.indices]
         mean = self.reward - value + operator.gamma * after
         cell_mean = _mean_by_row(counts, mean)
-        squares = counts.count * (mean - cell_mean[self.cell_of_entry]) ** 2 + self.reward_squares
         by_state = (self.k * cell_mean).reshape(self.target.shape).sum(axis=1)
+        state_mean = by_state / np.where(self.n > 0, self.n, 1.0)
+        # What differs by rounding alone is equal: the ratio of two roundings would decide kappa and the gate.
+        rounding = ROUNDING * max(float(np.abs(column).max(initial=0.0)) for column in (self.reward, after))
+        state_of_cell = np.repeat(state_mean, self.target.shape[1])
+        cell_mean = np.where(np.abs(cell_mean - state_of_cell) <= rounding, state_of_cell, cell_mean)
+        of_cell = cell_mean[self.cell_of_entry]
+        mean = np.where(np.abs(mean - of_cell) <= rounding, of_cell, mean)
+        noise = np.where(self.reward_squares <= counts.count * rounding**2, 0.0, self.reward_squares)
         return Outcome(
             entry_mean=mean,
-            entry_squares=self.reward_squares,
+            entry_squares=noise,
             cell_mean=cell_mean,
-            cell_squares=row_sums(counts.indptr, squares),
-            state_mean=by_state / np.where(self.n > 0, self.n, 1.0),
+            cell_squares=row_sums(counts.indptr, counts.count * (mean - of_cell) ** 2 + noise),
+            state_mean=state_mean,
             ending=ending,
         )
 
@@ -356,7 +365,6 @@ class _Estimate:
         k, n = self.k[self.cells], self.n[self.state]
         self.features = self._features(self.cells, np.maximum(k - 1.0, 0.0), n - 1.0)
         self.fill_features = self._features(every, self.k, self.n[every // n_actions])
-        self.fold = (self.state * 7919 + 13) % FOLDS
         self.donor = n >= 2.0
         self.again = np.where(self.donor, n / np.where(self.donor, n - 1.0, 1.0), 0.0)
 
@@ -379,17 +387,10 @@ class _Estimate:
         k, x = self.k[self.cells], self.features
         total, squares = self._advantages(found.outcome)
         weight = self._weights(found, k)
-        parts = []
-        for fold in range(FOLDS):
-            mine = self.fold == fold
-            xs = x[mine]
-            parts.append((xs.T @ ((weight * k)[mine, None] * xs), xs.T @ (weight * total)[mine]))
-        hessian = PENALTY * np.eye(x.shape[1]) + sum(part[0] for part in parts)
-        right = sum(part[1] for part in parts)
-        predicted = np.zeros(k.size)
-        for fold, (own, own_right) in enumerate(parts):
-            mine = self.fold == fold
-            predicted[mine] = x[mine] @ np.linalg.solve(hessian - own, right - own_right)
+        moments = (weight * k)[:, None] * x
+        hessian = PENALTY * np.eye(x.shape[1]) + moments.T @ x
+        right = x.T @ (weight * total)
+        predicted = self._from_other_states(moments, weight * total, hessian, right)
         agreement = np.bincount(self.state, weights=weight * total * predicted)
         gate, gained = 0.0, float(agreement.sum())
         if gained > 0.0:
@@ -405,6 +406,19 @@ class _Estimate:
             gate=gate,
             spread=float(np.sqrt((weight * squares).sum() / effective)) if effective > 0 else 0.0,
         )
+
+    def _from_other_states(
+        self, moments: Floats, weighted_total: Floats, hessian: Floats, right: Floats
+    ) -> Floats:
+        """What the regression on all other states predicts for each logged cell. O(cells)."""
+        x = self.features
+        begin = np.flatnonzero(np.diff(self.state, prepend=-1))  # of each state's cells
+        own_right = np.add.reduceat(weighted_total[:, None] * x, begin)
+        own = np.stack([np.add.reduceat(moments * column[:, None], begin) for column in x.T], axis=1)
+        others = np.linalg.solve(hessian - own, (right - own_right)[:, :, None])[:, :, 0]
+        cells_of_state = np.diff(begin, append=self.state.size)
+        predicted: Floats = np.einsum("ci,ci->c", x, np.repeat(others, cells_of_state, axis=0))
+        return predicted
 
     def _advantages(self, outcome: Outcome) -> tuple[Floats, Floats]:
         """Sums over each logged cell of the leave-one-out advantages and of their squares."""

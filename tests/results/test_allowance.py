@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from logs import A, S, count, exact, random_mdp, walk
 from scipy.stats import foldnorm, norm
 from scipy.stats import t as student
-from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions
+from shrinkage_by_hand import FEW, ByHand, deterministic_log, few_actions, small_log
 
 import lingendice as lg
 from lingendice.model.compose import Choices
@@ -427,3 +427,39 @@ def first_steps(mdp, gamma, horizon):
         weight += gamma**step
         state = np.einsum("sa,sat->t", cells, mdp["kernel"])
     return total / weight
+
+
+def numbers_of(log, policy, gamma):
+    """The value, its interval and what that is made of."""
+    n_states, n_actions = policy.shape
+    counts = lg.Counts.from_transitions(**log, n_states=n_states, n_actions=n_actions, keep_episodes=True)
+    found = lg.solve(counts, gamma, policy=policy).interval()
+    return np.array([found.estimate, found.low, found.high, found.standard_error, found.bias_allowance])
+
+
+@pytest.mark.parametrize("kind", ["equal", "thirds", "noisy"])
+@given(seed=st.integers(0, 10_000), gamma=st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+@example(seed=8, gamma=0.99)
+@example(seed=17, gamma=0.9)
+@example(seed=29, gamma=0.9)
+@settings(max_examples=25, deadline=None)
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_neither_names_nor_units_nor_the_order_of_episodes_matter(kind, seed, gamma):
+    log, policy = small_log(seed, kind)
+    expected, rng = numbers_of(log, policy, gamma), np.random.default_rng(seed)
+    n_states, n_actions = policy.shape
+    state, action = rng.permutation(n_states), rng.permutation(n_actions)
+    renamed = np.empty_like(policy)
+    renamed[np.ix_(state, action)] = policy
+    names = {"state": state[log["state"]], "next_state": state[log["next_state"]]}
+    names |= {"action": action[log["action"]], "episode": 100 - log["episode"]}
+    moved = np.argsort(rng.permutation(100)[log["episode"]], kind="stable")
+    unit = np.abs(log["reward"]).max()
+    found = {
+        "names": numbers_of(log | names, renamed, gamma),
+        "order": numbers_of({name: column[moved] for name, column in log.items()}, policy, gamma),
+        "larger unit": numbers_of(log | {"reward": log["reward"] / 1000}, policy, gamma) * 1000,
+        "smaller unit": numbers_of(log | {"reward": log["reward"] * 1000}, policy, gamma) / 1000,
+    }
+    for law, numbers in found.items():
+        np.testing.assert_allclose(numbers, expected, rtol=1e-6, atol=1e-6 * unit, err_msg=law)
