@@ -56,7 +56,11 @@ class Stationarity(NamedTuple):
         size = effective_size(total, mean, float(self.p @ tau**2))
         value = float(self.p @ (tau * self.reward))
         gamma = self.operator.gamma
-        found = Estimate(value, gamma, method, note, effective_sample_size=size, settled=settled)
+        # E_p tau, with what has ended for good.
+        kept = float(self.p @ (tau * self.weight))
+        found = Estimate(
+            value, gamma, method, note, effective_sample_size=size, settled=settled, mean_ratio=kept
+        )
         return baseline_solution(self.operator, distribution, found, started)
 
     def saddle(

@@ -387,9 +387,24 @@ class _Weights(NamedTuple):
         found = Estimate(
             value, self.gamma, f"{weighting}-wise {'weighted ' * weighted}importance sampling", note,
             standard_error(influence), influence.size - 1, effective_size(self.final), "episodes",
-            steps=counted_steps(self.gamma, self.horizon),
+            steps=counted_steps(self.gamma, self.horizon), mean_ratio=self.mean_ratio(weighting, weighted),
         )  # fmt: skip
         return found, share
+
+    def mean_ratio(self, weighting: str, weighted: bool) -> float:
+        """Mean weight of the steps counted; ``weighted``, where weights are relative, the share reached."""
+        gamma, paths = self.gamma, self.paths
+        discount = gamma**paths.step
+        if weighted:
+            if weighting == "trajectory":
+                return 1.0
+            reached = np.isfinite(largest_by_step(paths, self.logs))[paths.step]
+            return float(discount @ reached) / float(discount.sum())
+        last, whole = products(self.logs[paths.last]), _spans(paths, gamma, self.horizon)
+        if weighting == "trajectory":
+            return float(last @ whole) / float(whole.sum())
+        after = whole - _sums(paths.episode, discount, paths.n_episodes)  # at the last weight, for what ended
+        return (float(discount @ products(self.logs)) + float(last @ after)) / float(whole.sum())
 
     def by_trajectory(self, weighted: bool) -> tuple[float, Floats, Floats]:
         """The value, the influence of each episode and the share of each step: see ``trajectory_wise``."""

@@ -20,6 +20,7 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import known_rewards
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import decisive_checks
+from lingendice.results.interval import UNIDENTIFIED
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status, status_of, with_identified_status
 from lingendice.results.targets import Estimate
@@ -210,6 +211,10 @@ def baseline_solution(
         cell_ridge_distribution=cell_distribution,
         found=found,
     )
+    if not solution.is_identified:
+        error = None if found.standard_error is None else math.nan
+        nothing = replace(found, value=math.nan, standard_error=error, effective_sample_size=0.0)
+        solution = replace(solution, found=replace(nothing, note=f"{found.note}; {UNIDENTIFIED}"))
     return with_identified_status(solution)
 
 

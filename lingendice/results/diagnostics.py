@@ -34,6 +34,8 @@ LEAST_VARIATION = 0.01
 LEAST_REWARDS = 0.99
 LARGEST_OFFSET = 0.01
 LARGEST_MISFIT = 1.0
+MOST_NOISY_RATIO = 2.0
+"""How far from 1, as a factor, the mean of noisy weights may be."""
 FEW_CELLS = 0.01
 """The share of cells that counts as few."""
 STEPS = 200
@@ -86,8 +88,10 @@ def diagnose(solution: Solution | ContinuousSolution) -> tuple[Check, ...]:
 def diagnose_counts(solution: Solution) -> tuple[Check, ...]:
     """The checks of a solution over counts."""
     distribution = solution.state_distribution
-    if distribution is None or not np.isfinite(distribution).all() or not distribution.any():
+    if distribution is None or not np.isfinite(distribution).all():
         return ()
+    if not distribution.any():
+        return (_sample(solution),) if solution.operator.counts.has_sample_size else ()
     if not solution.operator.counts.has_sample_size or not solution.operator.counts.total:
         return (_leak(solution),)
     checks = [_leak(solution), _coverage(solution), _sample(solution)]
@@ -269,6 +273,14 @@ def _ridge_at_ends(solution: Solution) -> Check:
     sentence = f"beside every episode of the log the ridge begins {number:.2g} of its own"
     remedy = "take ridge=0: a ridge draws the ratio to 1, but mass that ends leaves it below"
     return make_check("ridge at ends", number, LARGEST_OFFSET, False, sentence, remedy)
+
+
+def check_of_mean_ratio(mean: float, most: float) -> Check:
+    """Whether the weights of a log add up to the mass that they stand for, within a factor of ``most``."""
+    number = max(mean, 1.0 / mean) if mean > 0.0 else math.inf
+    sentence = f"the weights' mean over the log is {mean:.4f}, and should be 1"
+    remedy = "the log does not show where the rest of the target's mass goes: log the actions that it takes"
+    return make_check("mean ratio", number, most, False, sentence, remedy)
 
 
 def _mixing(solution: Solution) -> Check:

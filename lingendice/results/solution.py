@@ -235,7 +235,18 @@ class Solution(Result):
         reward = np.where(self._known_reward, self.operator.reward, 0.0)
         # Not a BLAS product: its bits, and its time among threads, depend on the number of cores.
         earned = float(np.einsum("x,x->", self.cell_distribution, reward))
-        return earned / self._identified if self._identified > 0 else math.nan
+        return earned / self._identified if self.is_identified and self._identified > 0 else math.nan
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether any weight lies on a logged reward of an action that the target takes.
+
+        The rule of every method: where it does not hold, the value is nan and the status says so.
+        """
+        known, target = self._known_reward, self.operator.target
+        if target is not None:
+            known = known & (target.reshape(-1) > 0.0)
+        return bool((self.cell_distribution[known] != 0.0).any())
 
     @cached_property
     def _known_mass(self) -> float:

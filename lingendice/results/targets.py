@@ -234,6 +234,9 @@ class Estimate(Shown):
     """Whether the method came to its end."""
     steps: float | None = None
     """How many steps' value a return is, where that is not 1 / (1 - gamma)."""
+    mean_ratio: float = 1.0
+    """Mean of the weights over the log, visits after the end of an episode counted in: 1 on average where the
+    log shows what the target does, and less by what it lost."""
 
     def interval(self, level: float = 0.95) -> Interval:
         """Student interval of the value, clustered by episode."""

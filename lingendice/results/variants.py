@@ -27,7 +27,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.interrupts import check
 from lingendice.data.rows import read_only, row_of_entry, row_sums
 from lingendice.model.compose import Choices, compose_episodes
-from lingendice.model.leaks import LEAK_WORTH_BOUNDS
+from lingendice.model.leaks import LARGE_LEAK, LEAK_WORTH_BOUNDS
 from lingendice.results.allowance import (
     RULE_OF_THREE,
     allowed_interval,
@@ -37,7 +37,13 @@ from lingendice.results.allowance import (
     rounding_of,
     value_scores,
 )
-from lingendice.results.diagnostics import Check, check_of_misfit, diagnose_counts
+from lingendice.results.diagnostics import (
+    MOST_NOISY_RATIO,
+    Check,
+    check_of_mean_ratio,
+    check_of_misfit,
+    diagnose_counts,
+)
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row
 from lingendice.results.solution import Solution
@@ -213,6 +219,15 @@ class BaselineSolution(Uncertified):
         return self.found.interval(level)
 
     listed = (*Solution.listed, "standard_error", "note")
+
+    def _checks(self) -> tuple[Check, ...]:
+        """Also, where it fails, that the weights keep the mass that the target has."""
+        checks = super()._checks()
+        if len(checks) <= 1 or math.isnan(self.value):
+            return checks
+        most = MOST_NOISY_RATIO if self.found.weighed == "episodes" else 1.0 / (1.0 - LARGE_LEAK)
+        mass = check_of_mean_ratio(self.found.mean_ratio, most)
+        return checks if mass.ok else (*checks, mass)
 
     def _value_rows(self) -> list[Row]:
         rows = super()._value_rows()

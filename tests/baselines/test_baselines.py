@@ -547,7 +547,8 @@ def test_dual_dice_where_all_mass_leaves_the_data():
         [0, 0], [0, 0], action=[1, 1], reward=[1.0, 2.0], episode=[0, 1], n_states=1, n_actions=2
     )
     found = baselines.dual_dice(counts, 0.9, policy=[[1.0, 0.0]])
-    assert found.value == 0.0
+    assert np.isnan(found.value)
+    assert found.status is lg.Status.NOT_IDENTIFIED
     assert found.effective_sample_size == 0.0
     assert "E_p tau = 0.0000" in found.note
 

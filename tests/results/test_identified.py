@@ -246,3 +246,78 @@ def test_checks_of_an_unidentified_value_are_about_the_target():
     assert checks["coverage"].number == 0.0
     assert checks["shift from behavior"].number == 0.0
     assert "0.00% of the target's actions" in checks["coverage"].sentence
+
+
+# -- other methods -------------------------------------------------------------------------------------
+
+BASELINES = {
+    "trajectory": baselines.trajectory_wise,
+    "trajectory, unweighted": lambda *log, **at: baselines.trajectory_wise(*log, weighted=False, **at),
+    "step": baselines.step_wise,
+    "step, unweighted": lambda *log, **at: baselines.step_wise(*log, weighted=False, **at),
+    "per decision": baselines.per_decision,
+    "DualDICE": baselines.dual_dice,
+    "GradientDICE": baselines.gradient_dice,
+    "BestDICE": baselines.best_dice,
+    "doubly robust": baselines.doubly_robust,
+    "IPS": baselines.ips,
+    "model": baselines.model_based,
+    "first steps": lambda *log, **at: lg.solve(*log, horizon=4, **at),
+    "features": lambda *log, **at: lg.solve(*log, features=np.eye(12), dual_features=np.eye(12), **at),
+}
+
+
+@pytest.mark.parametrize("method", BASELINES)
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_no_method_has_a_value_where_nothing_is_identified(method, gamma):
+    """Importance sampling said 0 +- 0, solved and trusted; others gave weight to actions never wanted."""
+    if gamma == 1.0 and method in ("DualDICE", "doubly robust"):
+        return
+    counts, policy = log_of_one_action(n=600)
+    found = BASELINES[method](counts, gamma, policy=policy)
+    assert math.isnan(found.value)
+    assert found.status is lg.Status.NOT_IDENTIFIED
+    assert not found.converged
+    assert not found.trusted
+    if getattr(found, "standard_error", None) is not None:
+        assert math.isnan(found.standard_error)
+        assert np.isnan(list(found.interval())).all()
+
+
+def log_of_one_state_in_three(n=6000):
+    """The target takes action 1, which is logged in state 0 alone."""
+    rng = np.random.default_rng(0)
+    state = rng.integers(0, 3, n)
+    action = np.where(state == 0, rng.integers(0, 2, n), 0)
+    return lg.Counts.from_transitions(
+        state, np.append(state[1:], 0), action, 1.0 + rng.normal(size=n), np.arange(n) // 6,
+        n_states=3, n_actions=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [name for name in BASELINES if name != "features"])
+def test_no_method_is_trusted_where_one_state_in_three_is_covered(method):
+    found = BASELINES[method](log_of_one_state_in_three(), 0.9, policy=np.tile([0.0, 1.0], (3, 1)))
+    assert not found.trusted, found.value
+    if method == "DualDICE":  # 5 % of the mass, the rest of which it called no leak
+        (check,) = (check for check in found.diagnose() if not check.ok)
+        assert check.name == "mean ratio"
+        assert "0.0" in check.sentence
+
+
+def test_the_mean_of_weights_is_1_where_the_log_shows_the_target():
+    """And what ends counts in: every episode ends after one to some steps."""
+    rng = np.random.default_rng(1)
+    n = 6000
+    counts = lg.Counts.from_transitions(
+        rng.integers(0, 3, n), rng.integers(0, 3, n), rng.integers(0, 2, n), rng.normal(size=n),
+        np.arange(n) // 5, terminal=np.arange(n) % 5 == 4, n_states=3, n_actions=2,
+    )  # fmt: skip
+    for method in ("trajectory, unweighted", "step, unweighted", "per decision"):
+        for horizon in (None, 3, 8):
+            found = BASELINES[method](counts, 0.9, policy=np.tile([0.4, 0.6], (3, 1)), horizon=horizon)
+            assert found.found.mean_ratio == pytest.approx(1.0, abs=0.03)
+    for method in ("DualDICE", "GradientDICE", "BestDICE"):
+        found = BASELINES[method](counts, 0.9, policy=np.tile([0.4, 0.6], (3, 1)))
+        assert found.found.mean_ratio == pytest.approx(1.0, abs=1e-4)
+        assert "mean ratio" not in failed(found)
