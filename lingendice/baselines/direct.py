@@ -18,6 +18,7 @@ from lingendice.baselines.importance_sampling import (
     Paths,
     effective_size,
     largest_by_step,
+    largest_share,
     log_ratios,
     products,
     read_paths,
@@ -285,7 +286,10 @@ def doubly_robust(
     note = f"behavior {'cloned from the log' if behavior is None else 'as given'}, {folds} fold(s)"
     error = standard_error((scores - scores.mean()) / n)
     name, size = f"{'weighted ' * weighted}doubly robust", effective_size(weight[paths.last])
-    found = Estimate(float(scores.mean()), gamma, name, note, error, n - 1, size, "episodes")
+    found = Estimate(
+        float(scores.mean()), gamma, name, note, error, n - 1, size, "episodes",
+        largest_weight=largest_share(weight[paths.last]),
+    )  # fmt: skip
     return baseline_solution(model.operator, model.cell_distribution, found, started)
 
 

@@ -211,6 +211,12 @@ def effective_size(weights: Floats) -> float:
     return float(relative.sum()) ** 2 / float(relative @ relative)
 
 
+def largest_share(weights: Floats) -> float | None:
+    """Share of the largest weight; None where none is positive."""
+    total = float(weights.sum())
+    return float(weights.max()) / total if total > 0.0 else None
+
+
 @recorded("baselines.naive_average")
 def naive_average(counts: Counts, gamma: float = 1.0) -> BaselineSolution:
     """Average reward of the log, the target ignored: the behavior's value, not the target's.
@@ -388,6 +394,7 @@ class _Weights(NamedTuple):
             value, self.gamma, f"{weighting}-wise {'weighted ' * weighted}importance sampling", note,
             standard_error(influence), influence.size - 1, effective_size(self.final), "episodes",
             steps=counted_steps(self.gamma, self.horizon), mean_ratio=self.mean_ratio(weighting, weighted),
+            largest_weight=largest_share(self.final),
         )  # fmt: skip
         return found, share
 

@@ -283,6 +283,13 @@ def check_of_mean_ratio(mean: float, most: float) -> Check:
     return make_check("mean ratio", number, most, False, sentence, remedy)
 
 
+def check_of_largest_weight(share: float, most: float) -> Check:
+    """Whether one weight is so large that the spread of the others says little about the noise."""
+    sentence = f"the heaviest episode has {share:.1%} of all weight, and the standard error rests on it"
+    remedy = "the true spread is probably larger: log more episodes, count fewer steps, or use solve"
+    return make_check("largest weight", share, most, False, sentence, remedy)
+
+
 def _mixing(solution: Solution) -> Check:
     steps = mixing_time(solution)
     reach = steps if solution.gamma == 1.0 else min(steps, 1.0 / (1.0 - solution.gamma))

@@ -40,6 +40,7 @@ from lingendice.results.allowance import (
 from lingendice.results.diagnostics import (
     MOST_NOISY_RATIO,
     Check,
+    check_of_largest_weight,
     check_of_mean_ratio,
     check_of_misfit,
     diagnose_counts,
@@ -47,7 +48,7 @@ from lingendice.results.diagnostics import (
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row
 from lingendice.results.solution import Solution
-from lingendice.results.targets import Estimate, Interval, ValueScores, student_quantile
+from lingendice.results.targets import HEAVIEST, Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
 from lingendice.solvers.control import Controls
 from lingendice.solvers.horizon import backward, forward, total_weight, visits
@@ -221,13 +222,15 @@ class BaselineSolution(Uncertified):
     listed = (*Solution.listed, "standard_error", "note")
 
     def _checks(self) -> tuple[Check, ...]:
-        """Also, where it fails, that the weights keep the mass that the target has."""
+        """Also, where they fail, that the weights keep the target's mass and that no single one dominates."""
         checks = super()._checks()
         if len(checks) <= 1 or math.isnan(self.value):
             return checks
         most = MOST_NOISY_RATIO if self.found.weighed == "episodes" else 1.0 / (1.0 - LARGE_LEAK)
-        mass = check_of_mean_ratio(self.found.mean_ratio, most)
-        return checks if mass.ok else (*checks, mass)
+        more = [check_of_mean_ratio(self.found.mean_ratio, most)]
+        if self.found.largest_weight is not None:
+            more.append(check_of_largest_weight(self.found.largest_weight, HEAVIEST))
+        return (*checks, *(check for check in more if not check.ok))
 
     def _value_rows(self) -> list[Row]:
         rows = super()._value_rows()

@@ -179,3 +179,29 @@ def test_policies_with_zeros_over_continuous_states(weighting):
     assert found.value == pytest.approx(expected.value, rel=1e-12)
     assert found.standard_error == pytest.approx(expected.standard_error, rel=1e-12)
     assert found.effective_sample_size == pytest.approx(expected.effective_sample_size, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(("steps", "chance", "heavy"), [(4, 0.6, False), (20, 0.75, True)])
+def test_a_standard_error_that_is_too_small_fails_a_check(steps, chance, heavy, weighted):
+    """One state, two actions at .5: the products of an episode have a light or a heavy tail."""
+    rng, n = np.random.default_rng(0), 200
+    zeros, episode = np.zeros(n * steps, dtype=int), np.repeat(np.arange(n), steps)
+    values, errors, doubts = [], [], []
+    for _ in range(60):
+        action = rng.integers(0, 2, n * steps)
+        counts = lg.Counts.from_transitions(
+            zeros, zeros, action, action + rng.normal(size=n * steps), episode, n_states=1, n_actions=2
+        )
+        found = lg.baselines.trajectory_wise(
+            counts, policy=[[1 - chance, chance]], behavior=[[0.5, 0.5]], horizon=steps, weighted=weighted
+        )
+        values.append(found.value)
+        errors.append(found.standard_error)
+        doubts.append("largest weight" in {check.name for check in found.diagnose() if not check.ok})
+        assert doubts[-1] == ("probably too small" in found.interval().note)
+        weights = np.prod(np.where(action, chance, 1 - chance).reshape(n, steps) / 0.5, axis=1)
+        assert found.found.largest_weight == pytest.approx(weights.max() / weights.sum(), rel=1e-9)
+    assert np.mean(doubts) == heavy
+    short = np.median(errors) / np.std(values)
+    assert short < 0.75 if heavy else 0.85 < short < 1.15
