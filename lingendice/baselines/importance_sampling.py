@@ -401,7 +401,7 @@ class _Weights(NamedTuple):
     def mean_ratio(self, weighting: str, weighted: bool) -> float:
         """Mean weight of the steps counted; ``weighted``, where weights are relative, the share reached."""
         gamma, paths = self.gamma, self.paths
-        discount = gamma**paths.step
+        discount = np.asarray(gamma**paths.step, dtype=np.float64)
         if weighted:
             if weighting == "trajectory":
                 return 1.0
@@ -410,7 +410,8 @@ class _Weights(NamedTuple):
         last, whole = products(self.logs[paths.last]), _spans(paths, gamma, self.horizon)
         if weighting == "trajectory":
             return float(last @ whole) / float(whole.sum())
-        after = whole - _sums(paths.episode, discount, paths.n_episodes)  # at the last weight, for what ended
+        within = _sums(paths.episode, discount, paths.n_episodes)
+        after: Floats = whole - within  # at the last weight, for what ended
         return (float(discount @ products(self.logs)) + float(last @ after)) / float(whole.sum())
 
     def by_trajectory(self, weighted: bool) -> tuple[float, Floats, Floats]:

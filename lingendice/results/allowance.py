@@ -131,8 +131,10 @@ def allowed_interval(
     half = half_width(error, allowance.total, level, degrees)
     low, high = found.value - half, found.value + half
     if reward_range is not None:
-        mass = found.mass
-        low, high = max(low, reward_range[0] * mass), min(high, reward_range[1] * mass)
+        least, most = reward_range
+        if found.operator.ended.any():  # how much mass has ended is estimated, too, and earns 0
+            least, most = min(least, 0.0), max(most, 0.0)
+        low, high = max(low, least), min(high, most)
     interval = Interval(low, high, found.value, error, level, "influence", note, allowance.total)
     return Allowed(interval, allowance, half)
 
@@ -298,7 +300,8 @@ def _allowance(
     unlogged = float(weight @ np.where(never, found.target, 0.0).sum(axis=1))
     expected = float(weight @ _expected_unlogged(found, never))
     fill = fill_allowance(found.regression.spread, unlogged, expected)
-    mass = found.mass - found.leak
+    # Not divided by 1 - leak: of the mass in leaks no outcome was seen at all.
+    mass = float(found.state_distribution[found.visited].sum())
     squares = float((found.counts.cell_count * influence.direct**2).sum())
     effective = mass**2 / squares if squares > 0.0 else math.inf
     span = _span(found, influence, reward_range)

@@ -98,7 +98,7 @@ def data_checks(grounds: Grounds) -> tuple[Check, ...]:
 def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> tuple[str, ...]:
     """What the interval allows for, or no log can show, and a reader should know."""
     interval, allowance, half_width = allowed_interval(found, reward_range=reward_range)
-    mass = max(found.mass - found.leak, 1e-300)
+    mass = max(found.mass, 1e-300)
     unlogged, filled = allowance.unlogged_mass / mass, float(found.filled_mass.sum()) / mass
     notes = []
     if unlogged > NOTED_MASS and allowance.fill > interval.standard_error:
@@ -109,8 +109,9 @@ def trust_notes(found: Shrinkage, reward_range: tuple[float, float] | None = Non
     if filled > NOTED_PRIOR:
         notes.append(f"{filled:.0%} of the target's actions are valued by transitions of other actions")
     # As a check this would flag one good run in 25 more, and hardly a failure (benchmarks/trust).
-    rare = found.state_distribution * found.state_count.sum() > RARE * mass * found.state_count
-    share = float(found.state_distribution[rare & found.visited].sum()) / mass
+    distribution = np.where(found.visited, found.state_distribution, 0.0) / max(found.identified, 1e-300)
+    rare = distribution * found.state_count.sum() > RARE * mass * found.state_count
+    share = float(distribution[rare].sum()) / mass
     if share > NOTED_RARE:
         notes.append(
             f"{share:.1%} of the target's time is spent in states {RARE:.0f} times as rare in the log, which "

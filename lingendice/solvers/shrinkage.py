@@ -151,8 +151,11 @@ class Shrinkage:
 
     @cached_property
     def mass(self) -> float:
-        """Mass that earns rewards: 1, or less where terminals absorb; never more by rounding."""
-        return min(float(self.state_distribution.sum()), 1.0)
+        """Share of the identified mass that earns rewards: 1, or less where terminals absorb.
+
+        Mass on states without outgoing transitions is in neither part: the value divides by 1 - leak.
+        """
+        return _earning_share(self.state_distribution, self.visited)
 
     @cached_property
     def mass_without_loops(self) -> Floats:
@@ -465,7 +468,7 @@ class _Estimate:
         if self.ridge > 0.0:
             correction, ridge_error = self._without_ridge(reward, value)
         value += correction
-        mass = min(float(found.distribution.sum()), 1.0)
+        share = _earning_share(found.distribution, self.n > 0)
         logged = found.distribution[self.state] * self.target.reshape(-1)[self.cells]
         if not logged.any():
             value = float("nan")  # no transition of any action that the target takes: all would be filled in
@@ -473,7 +476,7 @@ class _Estimate:
         return Shrinkage(
             operator=found.operator,
             target=self.target,
-            value=float(np.clip(value, low * mass, high * mass)),
+            value=float(np.clip(value, low * share, high * share)),
             state_distribution=found.distribution,
             values=found.values,
             extra_reward=extra,
@@ -544,6 +547,12 @@ def _ratio(distribution: Floats, reward: Floats, visited: NDArray[np.bool_]) -> 
         return float("nan")
     identified = 1.0 - float(distribution[~visited].sum())
     return float(distribution[visited] @ reward[visited]) / identified if identified > 0 else float("nan")
+
+
+def _earning_share(distribution: Floats, visited: NDArray[np.bool_]) -> float:
+    """Mass of visited states, divided by 1 - leak; never more than 1 by rounding."""
+    identified = 1.0 - float(distribution[~visited].sum())
+    return min(float(distribution[visited].sum()) / identified, 1.0) if identified > 0.0 else 0.0
 
 
 def _mean_by_row(counts: Counts, entries: Floats) -> Floats:

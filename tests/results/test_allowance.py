@@ -463,3 +463,19 @@ def test_neither_names_nor_units_nor_the_order_of_episodes_matter(kind, seed, ga
     }
     for law, numbers in found.items():
         np.testing.assert_allclose(numbers, expected, rtol=1e-6, atol=1e-6 * unit, err_msg=law)
+
+
+def test_what_has_ended_is_not_known_to_the_range_of_rewards():
+    """Every step earns 1 and may be the last: with rewards in [1, 1] the interval had no width."""
+    rng, truth, held = np.random.default_rng(0), 0.1 / (1 - 0.9 * 0.7), 0
+    for _ in range(40):
+        length = rng.geometric(0.3, size=60)
+        episode, n = np.repeat(np.arange(60), length), length.sum()
+        counts = lg.Counts.from_transitions(
+            np.zeros(n, int), np.zeros(n, int), np.zeros(n, int), np.ones(n), episode,
+            terminal=np.append(episode[1:] != episode[:-1], True), n_states=1, n_actions=1,
+        )  # fmt: skip
+        low, high = lg.solve(counts, 0.9, policy=[[1.0]], reward_range=(1, 1)).interval()
+        assert 0.0 <= low < high <= 1.0
+        held += low <= truth <= high
+    assert held >= 36

@@ -313,3 +313,28 @@ def test_a_time_limit_ends_the_adjoint_solve(monkeypatch, gamma):
     assert found.solved.stopped is control.Stop.TIME
     assert not found.solved.converged
     assert np.isfinite(found.value)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99])
+@pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
+def test_leaks_and_ends_have_the_value_of_the_plug_in(gamma):
+    """One action, so that nothing is shrunk, and every reward negative.
+
+    The largest reward times a mass that counted leaks in took the value below the plug-in's.
+    """
+    rng, n, lower = np.random.default_rng(0), 60, 0
+    for _ in range(20):
+        state, following = rng.integers(0, 3, n), rng.integers(0, 4, n)  # nothing leaves state 3
+        counts = lg.Counts.from_transitions(
+            state, following, np.zeros(n, int), -1.0 - rng.random(n) / 100, np.arange(n) // 6,
+            terminal=rng.random(n) < 0.3, n_states=4, n_actions=1,
+        )  # fmt: skip
+        found = shrink(counts, Choices(gamma=gamma, policy=np.ones((4, 1))))
+        plain = lg.solve(counts, gamma, policy=np.ones((4, 1)), ridge=0.0, clone=0.0)
+        assert found.leak > 0.0
+        assert found.terminal_mass > 0.0
+        assert found.value == pytest.approx(plain.value, rel=1e-6)
+        living = found.state_distribution[:3].sum()
+        assert found.mass == pytest.approx(living / (1 - found.leak))
+        lower += found.reward_bounds[1] * found.state_distribution.sum() < plain.value
+    assert lower > 0  # where the bound was wrong
