@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import provenance
 
 HERE = Path(__file__).parent
 RECORD = HERE / "results" / "roofline.json"
@@ -186,6 +187,7 @@ def main() -> None:
     if not parser.parse_args().keep:
         RECORD.parent.mkdir(exist_ok=True)
         RECORD.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+        provenance.mark("roofline")
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)

@@ -15,6 +15,7 @@ import lingendice as lg
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+import provenance  # noqa: E402
 from graphs import scale_free_digraph  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
@@ -72,6 +73,7 @@ def test_growth(record):
     points = [grow(nodes) for nodes in (10_526, 33_000, 105_263, 333_000, 1_052_631)]
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / "growth.json").write_text(json.dumps(points, indent=1) + "\n")
+    provenance.mark("growth")
     draw(points, HERE / "results" / "growth.png")
     edges, seconds = np.array([[p["edges"], p["seconds"] / p["sweeps"]] for p in points]).T
     slope = np.polyfit(np.log(edges), np.log(seconds), 1)[0]

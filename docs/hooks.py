@@ -1,8 +1,8 @@
 """What mkdocs cannot do by itself: tables made from measured results, and pages made from notebooks.
 
 ``<!-- table:NAME -->`` in a page becomes a table made from the committed results. ``python docs/hooks.py``
-writes tables into the pages of ``FILLED``, between that line and ``<!-- /table -->``. Every notebook
-becomes a page.
+writes tables into the pages of ``FILLED``, between that line and ``<!-- /table -->``. Below each stands
+which version measured it, and on the site whether the code has changed since. Every notebook becomes a page.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import provenance  # noqa: E402
+
 FILLED = (ROOT / "README.md", DOCS / "trust.md", DOCS / "diagnostics.md")
 README_ROWS = {
     "PageRank 0.85, 1,000,000 nodes, 9,404,008 edges, 2 threads": "PageRank, 1M nodes, 9.4M edges",
@@ -201,11 +206,24 @@ TABLES = {
 }
 
 
+MEASURED_IN = dict.fromkeys(TABLES, "trust") | {
+    "speed": "speed", "readme-speed": "speed", "accuracy": "taxi_default",
+}  # fmt: skip
+"""The results that each table is made of, by their names in benchmarks/provenance.py."""
+
+
+def table(name: str, *, compare: bool = False) -> str:
+    """A table and the version that measured it; with ``compare`` also whether the code is another now."""
+    result = MEASURED_IN[name]
+    changed = "; the code has changed since" if compare and provenance.is_stale(result) else ""
+    return f"{TABLES[name]()}\n\n<small>Measured at {provenance.measured_at(result)}{changed}.</small>"
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill in the tables, and lead links to notebooks to the pages made from them."""
     markdown = re.sub(r"\((notebooks/\w+)\.ipynb\)", r"(\1.md)", markdown)
     markdown = re.sub(r"(<!-- table:\S+ -->)\n.*?<!-- /table -->", r"\1", markdown, flags=re.DOTALL)
-    return re.sub(r"<!-- table:(\S+) -->", lambda found: TABLES[found[1]](), markdown)
+    return re.sub(r"<!-- table:(\S+) -->", lambda found: table(found[1], compare=True), markdown)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
@@ -247,7 +265,7 @@ def refreshed(text: str) -> str:
     """A page with its tables made anew."""
 
     def filled(found: re.Match[str]) -> str:
-        return f"<!-- table:{found[1]} -->\n{TABLES[found[1]]()}\n<!-- /table -->"
+        return f"<!-- table:{found[1]} -->\n{table(found[1])}\n<!-- /table -->"
 
     return re.sub(r"<!-- table:(\S+) -->\n.*?<!-- /table -->", filled, text, flags=re.DOTALL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import provenance  # noqa: E402
+
 RESULTS = HERE / "results"
 
 
@@ -38,10 +43,12 @@ def errors(estimates: NDArray[np.float64], truth: float) -> dict[str, float]:
 
 
 def write(name: str, result: dict[str, Any], markdown: str) -> None:
-    """Write NAME.json and NAME.md into the results folder."""
+    """Write NAME.json and NAME.md into the results folder, and what made them into the marks."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     (RESULTS / f"{name}.md").write_text(markdown.rstrip() + "\n")
+    if name in provenance.RESULTS:
+        provenance.mark(name)
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

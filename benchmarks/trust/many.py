@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
+import provenance
 
 import lingendice as lg
 from trust import families, methods
@@ -101,6 +102,7 @@ def main() -> None:
     )
     if given.split == "report":
         (RESULTS / "many.md").write_text(text)
+        provenance.mark("trust_many")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
+import provenance
 
 import lingendice as lg
 from trust.tables import table
@@ -148,6 +149,7 @@ def main() -> None:
     )
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "stationary.md").write_text(text)
+    provenance.mark("trust_stationary")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import provenance
+
 from trust import families, summary, tables, work
 
 BLOCK = 5
@@ -75,6 +77,8 @@ def write(name: str, found: dict[str, Any], text: str) -> None:
     (RESULTS / f"{name}.md").write_text(text)
     packed = gzip.compress(json.dumps(plain(found)).encode(), mtime=0)
     (RESULTS / f"{name}.json.gz").write_bytes(packed)
+    if name == "report":
+        provenance.mark("trust")
 
 
 def read_arguments(given: list[str] | None) -> argparse.Namespace:

@@ -59,3 +59,18 @@ def test_the_readme_begins_with_what_a_reader_needs():
     headings = re.findall(r"^## (.*)$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert headings[0] == "Install"
     assert "Comparison with other libraries" in headings
+
+
+def test_tables_say_what_measured_them_and_whether_the_code_has_changed_since(hooks, monkeypatch):
+    monkeypatch.setattr(hooks.provenance, "measured_at", lambda name: f"0.9 ({name})")
+    stale = {"trust": True, "speed": False}
+    monkeypatch.setattr(hooks.provenance, "is_stale", stale.get)
+    assert set(hooks.MEASURED_IN) == set(hooks.TABLES)
+    assert set(hooks.MEASURED_IN.values()) <= set(hooks.provenance.RESULTS)
+    page = hooks.on_page_markdown("<!-- table:readme-accuracy -->\n", None, None, None)
+    assert page.endswith("|\n\n<small>Measured at 0.9 (trust); the code has changed since.</small>\n")
+    page = hooks.on_page_markdown("<!-- table:readme-speed -->\n", None, None, None)
+    assert page.endswith("|\n\n<small>Measured at 0.9 (speed).</small>\n")
+    # What is committed does not turn with every change of the code.
+    committed = hooks.refreshed("<!-- table:readme-accuracy -->\n<!-- /table -->")
+    assert committed.endswith("\n\n<small>Measured at 0.9 (trust).</small>\n<!-- /table -->")
