@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-oldest test-coverage test-cupy golden golden-write bench paper paper-quick paper-control paper-control-quick lint docs clean
+.PHONY: help demo test test-oldest test-coverage test-cupy golden golden-write stale bench paper paper-quick taxi-grid \
+    paper-control paper-control-quick lint docs clean
 
 help:
 	@echo "make demo    simulate taxi logs, estimate a policy's value from them, draw a plot"
@@ -13,10 +14,13 @@ help:
 	@echo "make test-oldest     run the tests that need no extras on the lowest versions pyproject.toml allows"
 	@echo "make test-coverage   run the test suite and show which lines it does not reach"
 	@echo "make test-cupy   let CuPy's own compiler read the CUDA kernels; needs no GPU, takes 600 MB"
-	@echo "make golden  compare what the library answers with what is recorded; make golden-write: record it"
+	@echo "make golden  compare answers, errors and flags with what is recorded; make golden-write: record them"
+	@echo "make stale   list committed results that other code made, and what makes them anew"
 	@echo "make bench   run the benchmarks"
 	@echo "make paper   run the paper's tabular experiments in full; make paper-quick: a part, in minutes"
+	@echo "make taxi-grid   what other code made of the tables of Taxi, anew, in two processes"
 	@echo "make paper-control   run its control experiments (hours); make paper-control-quick: one log per setting"
+	@echo "    both go on from what is there; FRESH=1 computes anew what other code made"
 	@echo "make lint    check style, types and the direction of imports"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove the virtual environment and everything built"
@@ -80,20 +84,27 @@ $(CUPY_VENV)/.made: pyproject.toml
 test-cupy: $(CUPY_VENV)/.made
 	LINGENDICE_REQUIRE_CUPY=1 $(CUPY_VENV)/bin/python -m pytest tests/gpu/test_cupy.py $(PYTEST_ARGS)
 
-# Fails where an answer moved. Whoever records anew says in the commit which changes were meant.
+# Fails where an answer moved, or how good answers are. Whoever records anew says in the commit which changes were meant.
 golden: $(VENV)/.dev
 	$(BIN)/python benchmarks/golden/run.py
 
 golden-write: $(VENV)/.dev
 	$(BIN)/python benchmarks/golden/run.py --write
 
+stale:
+	@$(PYTHON) benchmarks/provenance.py
+
 bench: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks --benchmark-enable $(PYTEST_ARGS)
 	$(BIN)/python docs/hooks.py  # the tables of the README follow the results
 
+# Kept results of other code are kept, and said to be; FRESH=1 computes them anew.
+FRESH ?=
+ANEW := $(if $(filter-out 0,$(FRESH)),--fresh)
+
 # Citation graphs come from LINGENDICE_DATA or ../shared where present, else by download.
 paper: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/taxi.py
+	$(BIN)/python benchmarks/paper/taxi.py $(ANEW)
 	$(BIN)/python benchmarks/paper/pagerank.py
 	$(BIN)/python benchmarks/paper/taxi_default.py
 	$(BIN)/python benchmarks/paper/pagerank_smoothing.py
@@ -103,9 +114,15 @@ paper-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/taxi.py --quick
 	$(BIN)/python benchmarks/paper/pagerank.py --quick
 
+# What other code made of the 144 settings, then the table of the default, which the page on speed shows.
+taxi-grid: $(VENV)/.dev
+	$(BIN)/python benchmarks/paper/taxi.py --fresh --workers 2 $(TAXI_ARGS)
+	$(BIN)/python benchmarks/paper/taxi_default.py --seeds 60 --workers 2
+	$(BIN)/python docs/hooks.py
+
 # Each estimate is kept as it is made: a run may be stopped and started again.
 paper-control: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/control.py --logs 20 --sweeps 6 --ablations 6 --slow 6
+	$(BIN)/python benchmarks/paper/control.py --logs 20 --sweeps 6 --ablations 6 --slow 6 $(ANEW)
 
 paper-control-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/control.py --logs 1

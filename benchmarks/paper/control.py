@@ -1,7 +1,7 @@
 """Cartpole, Reacher and HalfCheetah: every estimate of the default, and other methods, on the same logs.
 
     python benchmarks/paper/control.py [--logs 20] [--slow 6] [--sweeps 6] [--ablations 6]
-                                       [--part k/n] [--minutes M] [--report]
+                                       [--part k/n] [--minutes M] [--fresh] [--report]
 
 Twelve central settings: three environments, gamma 0.99 and 1, behaviors alpha 0 and 0.66, logs of 50 x 100
 steps. Sweeps change one of number and length of trajectories, behavior (M1 and M2 pool several, as the paper
@@ -9,8 +9,9 @@ does) and gamma. ``--slow`` is the number of logs on which the ratio networks (G
 too, ``--ablations`` that of the default without restarts and with ``effort="quick"``.
 
 Seeds are fixed: reported logs have seeds from ``FIRST_SEED``; whatever was chosen was chosen on other ones
-(``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl.gz`` at once and never
-computed again, so that a run may be stopped and started at will.
+(``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl.gz`` at once and not
+computed again, so that a run may be stopped and started at will; ``--fresh`` computes anew what other code
+made.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 import control_truth
 import figures
 import numpy as np
-from reporting import RESULTS, table, write
+from reporting import RESULTS, provenance, table, write
 
 import lingendice as lg
 from lingendice import baselines
@@ -87,12 +88,27 @@ SWEEPS = [
 def read() -> Rows:
     """Finished logs by setting and seed, parts of one merged."""
     found: Rows = {}
-    if FILE.exists():
-        with gzip.open(FILE, "rt", encoding="utf-8") as stream:
-            for line in stream:
-                entry = json.loads(line)
-                found.setdefault(entry["case"], {}).update(entry)
+    for entry in read_lines():
+        found.setdefault(entry["case"], {}).update(entry)
     return found
+
+
+def read_lines() -> list[dict[str, Any]]:
+    """Every part of every log, the latest run of each."""
+    if not FILE.exists():
+        return []
+    with gzip.open(FILE, "rt", encoding="utf-8") as stream:
+        return list(provenance.last_lines([json.loads(line) for line in stream]))
+
+
+def stamp_lines() -> None:
+    """Marks for lines that have none: what is appended next would be taken for what made them."""
+    lines = read_lines()
+    if all("made_by" in line for line in lines):
+        return
+    provenance.stamp("control", lines)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    FILE.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def make_log(setting: Setting, seed: int) -> lg.Transitions:
@@ -170,7 +186,8 @@ def run(work: list[tuple[Setting, int, str]], deadline: float, threads: int | No
         target = control.policy(setting.environment)
         entry = PARTS[part](make_log(setting, seed), setting.gamma, target, common)
         with gzip.open(FILE, "at", encoding="utf-8") as stream:
-            stream.write(json.dumps({"case": f"{setting.key} {seed}", **entry}) + "\n")
+            made = {"made_by": provenance.made_by("control")}
+            stream.write(json.dumps({"case": f"{setting.key} {seed}", **entry, **made}) + "\n")
         print(setting.key, seed, entry[part], flush=True)
 
 
@@ -337,16 +354,22 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--part", default="1/1", help="k/n: every n-th of what is missing, on one core each")
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--fresh", action="store_true", help="compute anew what other code made")
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     if not given.report:
         control_truth.complete(ENVIRONMENTS, (*GAMMAS, *OTHER_GAMMAS))
-        done = read()
+        stamp_lines()
+        lines = read_lines()
+        if given.fresh:
+            lines = [line for line in lines if provenance.is_ours(line, "control")]
+        done = {(line["case"], part) for line in lines for part in PARTS if part in line}
         missing = [
             one
             for one in wanted(given.logs, given.slow, given.sweeps, given.ablations)
-            if one[2] not in done.get(f"{one[0].key} {one[1]}", {})
+            if (f"{one[0].key} {one[1]}", one[2]) not in done
         ]
+        print(provenance.plan("control", lines, len(missing), "parts of logs"), flush=True)
         mine, parts = (int(number) for number in given.part.split("/"))
         run(missing[mine - 1 :: parts], time.time() + 60 * given.minutes, 1 if parts > 1 else None)
     report()

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from reporting import RESULTS, table, write
+from reporting import RESULTS, provenance, table, write
 
 import lingendice as lg
 from lingendice import baselines
@@ -129,7 +129,8 @@ def estimate(name: str, seed: int) -> dict[str, Any]:
     values["cloned IS"] = baselines.neural_importance_sampling(log, GAMMA, policy=target).value
     return {"seed": seed, "rows": len(log), "values": values, "interval": list(solution.interval()),
             "headline": solution.evidence.headline, "status": solution.status.value,
-            "restarts": solution.evidence.restarts}  # fmt: skip
+            "restarts": solution.evidence.restarts,
+            "made_by": provenance.made_by("control_other")}  # fmt: skip
 
 
 def main() -> None:
@@ -137,16 +138,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--logs", type=int, default=4)
-    logs = parser.parse_args().logs
+    parser.add_argument("--fresh", action="store_true", help="compute anew what other code made")
+    given = parser.parse_args()
     known = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for number in range(logs):
+    kept = [run for entry in known.values() for run in entry["runs"]]
+    provenance.stamp("control_other", kept)
+    if given.fresh:
+        kept = [run for run in kept if provenance.is_ours(run, "control_other")]
+    missing = len(PROBLEMS) * given.logs - len(kept)
+    print(provenance.plan("control_other", kept, max(missing, 0), "logs"), flush=True)
+    for number in range(given.logs):
         for name in PROBLEMS:
             entry = known.setdefault(name, {"runs": []})
             if "truth" not in entry:
                 entry |= truth(name)
-            if len(entry["runs"]) <= number:
-                entry["runs"].append(estimate(name, FIRST_SEED + number))
-                print(name, entry["truth"], entry["runs"][-1], flush=True)
+            runs = entry["runs"]
+            anew = number < len(runs) and runs[number] not in kept
+            if anew or len(runs) <= number:
+                runs[number : number + 1] = [estimate(name, FIRST_SEED + number)]
+                kept.append(runs[number])
+                print(name, entry["truth"], runs[number], flush=True)
             report(known)
 
 

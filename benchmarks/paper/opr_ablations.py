@@ -27,6 +27,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+from reporting import provenance
 
 import lingendice as lg
 from lingendice.divergences import MMD, Wasserstein
@@ -251,11 +252,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=[])
     arguments = parser.parse_args()
+    chosen = arguments.only or list(PARTS)
+    print(f"opr_ablations: {len(PARTS) - len(chosen)} parts kept, {len(chosen)} to compute", flush=True)
     found = run(arguments.trials, arguments.only, json.loads((HERE / "opr_ablations.json").read_text()))
     text = json.dumps(found, indent=1)
     print(text)
     if arguments.write:
         (HERE / "opr_ablations.json").write_text(text + "\n")
+        if not arguments.only:
+            provenance.mark("opr_ablations")
         draw_figure(found, HERE / "opr_ablations.png")
 
 

@@ -174,6 +174,7 @@ def main() -> None:
     warnings.simplefilter("ignore", lg.LeakWarning)
     mode, name = ("quick", "pagerank_quick") if given.quick else ("full", "pagerank")
     rows, about, missing, started = [], {}, {}, time.perf_counter()
+    print(f"{name}: nothing kept, {len(BARABASI_ALBERT) + len(CITATIONS)} graphs to compute", flush=True)
     for graph in (*BARABASI_ALBERT, *CITATIONS):
         try:
             more, about[graph] = run_graph(graph, given)

@@ -76,6 +76,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore", lg.LeakWarning)
     rows, result = [], []
+    print(f"pagerank_smoothing: nothing kept, {len(SIZES)} sizes to compute", flush=True)
     for n in SIZES:
         bounds: dict[int, list[float]] = {size: [] for size in STEPS}
         found: dict[int, dict[str, list[float]]] = {size: {} for size in STEPS}

@@ -1,13 +1,14 @@
 """Taxi: every method across lengths, numbers of trajectories, discounts and behaviors.
 
-    python benchmarks/paper/taxi.py [--quick] [--seeds 20] [--policies DIR] [--minutes M] [--again METHOD]
+    python benchmarks/paper/taxi.py [--quick] [--seeds 20] [--policies DIR] [--minutes M] [--fresh]
+                                    [--workers 1] [--again METHOD]
 
 The full grid has 144 settings; ``--quick`` walks each axis alone, from 100 x 200 steps and alpha 0.
 Behavior = alpha target + (1 - alpha) base. Policies are trained here unless DIR holds ``pi19.npy`` (target)
 and ``pi18.npy`` (base). ``--minutes`` starts no further setting after that time; the result says how many
-of the grid were done, and the next run with the same seeds and policies goes on from there. ``--again``
-runs one method anew on the same logs, where it alone has changed. Writes ``taxi.json``, ``.md``, and
-``.png`` (``taxi_quick`` with ``--quick``).
+of the grid were done, and the next run with the same seeds and policies goes on from there. ``--fresh``
+computes anew what other code made. ``--again`` runs one method anew on the same logs, where it alone has
+changed. Writes ``taxi.json``, ``.md``, and ``.png`` (``taxi_quick`` with ``--quick``).
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ import argparse
 import itertools
 import json
 import math
+import multiprocessing
+import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+# One process per core: threads of BLAS on top of that would only wait for each other. NumPy reads this once.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 from figures import draw_bound, draw_line, finish, new_figure
-from reporting import RESULTS, errors, table, write
+from reporting import RESULTS, errors, provenance, table, write
 from scipy.sparse.linalg import MatrixRankWarning
 from taxi_default import efficiency_bound
 
@@ -149,34 +156,75 @@ def resume(name: str, mark: dict[str, Any]) -> list[dict[str, Any]]:
     """Settings that an earlier run with the same seeds and policies has done."""
     path = RESULTS / f"{name}.json"
     held = json.loads(path.read_text()) if path.exists() else {}
-    return held["settings"] if all(held.get(key) == value for key, value in mark.items()) else []
+    done = held["settings"] if all(held.get(key) == value for key, value in mark.items()) else []
+    if name == "taxi":
+        provenance.stamp(name, done)
+    return list(done)
+
+
+def setting_of(row: dict[str, Any]) -> Setting:
+    return row["steps"], row["trajectories"], row["gamma"], row["alpha"]
+
+
+def judge(target: np.ndarray, base: np.ndarray, setting: Setting, seeds: range) -> dict[str, Any]:
+    """Every method in one setting, over all seeds."""
+    begun = time.perf_counter()
+    ignore_warnings()
+    steps, trajectories, gamma, alpha = setting
+    behavior = taxi.mix_policies(target, base, alpha)
+    truth = taxi.policy_value(target, gamma)
+    every = [estimates(target, behavior, setting, seed) for seed in seeds]
+    found = {name: summary(np.array([one[name] for one in every]), truth) for name in every[0]}
+    bound = math.log(efficiency_bound(target, behavior, gamma) / (trajectories * steps))
+    return {
+        "steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha, "truth": truth,
+        "ln_efficiency_bound": bound, "methods": found, "seconds": time.perf_counter() - begun,
+    }  # fmt: skip
+
+
+def judged(
+    target: np.ndarray, base: np.ndarray, waiting: list[Setting], given: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Rows as they are made; none is begun once ``--minutes`` are over."""
+    seeds = range(given.first, given.first + given.seeds)
+    end = math.inf if given.minutes is None else time.perf_counter() + 60 * given.minutes
+    if given.workers == 1:
+        for setting in waiting:
+            if time.perf_counter() > end:
+                return
+            yield judge(target, base, setting, seeds)
+        return
+    # Long ones first, so that all processes end together; fresh interpreters, since forks may hang.
+    waiting = sorted(waiting, key=lambda setting: -setting[0] * setting[1])
+    with ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(judge, target, base, setting, seeds) for setting in waiting]
+        for future in as_completed(futures):
+            if not future.cancelled():
+                yield future.result()
+            if time.perf_counter() > end:
+                for other in futures:
+                    other.cancel()
 
 
 def run(chosen: list[Setting], given: argparse.Namespace, name: str) -> None:
     target, base, source = read_policies(given.policies)
     mark = {"policies": source, "first_seed": given.first, "seeds": given.seeds}
-    done, started = resume(name, mark), time.perf_counter()
-    held = {(row["steps"], row["trajectories"], row["gamma"], row["alpha"]) for row in done}
-    for setting in chosen:
-        if given.minutes is not None and time.perf_counter() - started > 60 * given.minutes:
-            break
-        if setting in held:
-            continue
-        begun = time.perf_counter()
-        steps, trajectories, gamma, alpha = setting
-        behavior = taxi.mix_policies(target, base, alpha)
-        truth = taxi.policy_value(target, gamma)
-        every = [estimates(target, behavior, setting, given.first + seed) for seed in range(given.seeds)]
-        found = {name: summary(np.array([one[name] for one in every]), truth) for name in every[0]}
-        bound = math.log(efficiency_bound(target, behavior, gamma) / (trajectories * steps))
-        done.append(
-            {"steps": steps, "trajectories": trajectories, "gamma": gamma, "alpha": alpha, "truth": truth,
-             "ln_efficiency_bound": bound, "methods": found, "seconds": time.perf_counter() - begun}
-        )  # fmt: skip
-        print(setting, {who: round(one.get("ln_mse", math.nan), 2) for who, one in found.items()}, flush=True)
-        report(name, mark, done, len(chosen))
-    report(name, mark, done, len(chosen))
-    draw(done, name)
+    done = {setting_of(row): row for row in resume(name, mark)}
+    kept = [row for row in done.values() if not given.fresh or provenance.is_ours(row, "taxi")]
+    held = {setting_of(row) for row in kept}
+    waiting = [setting for setting in chosen if setting not in held]
+    print(provenance.plan("taxi", kept, len(waiting), "settings"), flush=True)
+    made = provenance.made_by("taxi")
+    for row in judged(target, base, waiting, given):
+        done[setting_of(row)] = row | {"made_by": made}
+        # In the order of the grid, whatever the order in which they end.
+        every = [done[setting] for setting in sorted(done)]
+        found = {who: round(one.get("ln_mse", math.nan), 2) for who, one in row["methods"].items()}
+        print(setting_of(row), found, flush=True)
+        report(name, mark, every, len(chosen))
+    every = [done[setting] for setting in sorted(done)]
+    report(name, mark, every, len(chosen))
+    draw(every, name)
 
 
 def run_again(method: str, given: argparse.Namespace, name: str) -> None:
@@ -185,7 +233,7 @@ def run_again(method: str, given: argparse.Namespace, name: str) -> None:
     mark = {"policies": source, "first_seed": given.first, "seeds": given.seeds}
     done = resume(name, mark)
     for row in done:
-        setting = row["steps"], row["trajectories"], row["gamma"], row["alpha"]
+        setting = setting_of(row)
         if method not in row["methods"]:
             continue
         behavior = taxi.mix_policies(target, base, row["alpha"])
@@ -197,6 +245,11 @@ def run_again(method: str, given: argparse.Namespace, name: str) -> None:
         print(setting, method, round(row["methods"][method].get("ln_mse", math.nan), 2), flush=True)
     report(name, mark, done, len(done))
     draw(done, name)
+
+
+def ignore_warnings() -> None:
+    for category in (lg.LeakWarning, MatrixRankWarning, RuntimeWarning):
+        warnings.simplefilter("ignore", category)
 
 
 def draw(done: list[dict[str, Any]], name: str) -> None:
@@ -274,10 +327,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=7_000_000)
     parser.add_argument("--policies", type=Path)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--fresh", action="store_true", help="compute anew what other code made")
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     parser.add_argument("--again", choices=METHODS)
     given = parser.parse_args()
-    for category in (lg.LeakWarning, MatrixRankWarning, RuntimeWarning):
-        warnings.simplefilter("ignore", category)
+    ignore_warnings()
     name = "taxi_quick" if given.quick else "taxi"
     if given.again:
         run_again(given.again, given, name)
