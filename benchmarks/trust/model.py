@@ -122,6 +122,16 @@ def policy_value(model: Model, policy: Floats, gamma: float) -> float:
     return float(mass @ reward)
 
 
+def policy_return(model: Model, policy: Floats) -> float:
+    """Exact undiscounted return of an episode of a model that ends."""
+    chain, _, reward = model.chain(policy)
+    # States that the policy never gets away from must not be asked for.
+    reached = _reachable(chain.tocsr(), model.initial)
+    inside = chain.tocsr()[reached][:, reached]
+    values = _solve(sparse.identity(reached.size) - inside, reward[reached])
+    return float(model.initial[reached] @ values)
+
+
 def stationary(chain: sparse.csr_matrix, ending: Floats, initial: Floats) -> Floats:
     """The stationary distribution of the chain restarted at its ends, over states reached from the start."""
     full = chain.tocsr() + sparse.csr_matrix(np.outer(ending, initial))

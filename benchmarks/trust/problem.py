@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from trust.model import Floats, Integers, Model, policy_value
+from trust.model import Floats, Integers, Model, policy_return, policy_value
 
 GAMMAS = (0.9, 0.99, 1.0)
 CORRUPTIONS = ("", "no flags", "no flags, reset", "shuffled")
@@ -63,8 +63,17 @@ class Problem:
 
     def truth(self, gamma: float) -> float:
         """The target's exact value per step."""
-        policy = self.target if self.observe is None else self.target[self.observe]
-        return policy_value(self.model, policy, gamma)
+        return policy_value(self.model, self._policy, gamma)
+
+    def headline(self, gamma: float) -> float:
+        """What a user is told first: the return of an episode at gamma = 1 with ends, else per step."""
+        if gamma == 1.0 and self.model.episodic and "no flags" not in self.corruption:
+            return policy_return(self.model, self._policy)
+        return self.truth(gamma)
+
+    @property
+    def _policy(self) -> Floats:
+        return self.target if self.observe is None else self.target[self.observe]
 
     def log(self, size: int, number: int, seed: int = 0) -> Log:
         """Log ``number`` of the given size: the same bits for the same arguments."""

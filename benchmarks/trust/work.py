@@ -63,7 +63,7 @@ _truths: dict[tuple[str, str, str], dict[float, float]] = {}
 def _truth(task: Task, problem: Problem) -> dict[float, float]:
     key = (task.split, task.family, task.problem)
     if key not in _truths:
-        _truths[key] = {gamma: problem.truth(gamma) for gamma in problem.gammas}
+        _truths[key] = {gamma: problem.headline(gamma) for gamma in problem.gammas}
     return _truths[key]
 
 
