@@ -29,11 +29,11 @@ from lingendice.results.build import (
 from lingendice.results.calls import recorded
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
+from lingendice.results.few_ends import shrink_with_few_ends
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.solvers.request import SADDLE_METHODS, Distribution, Request, require_transitions_terms
 from lingendice.solvers.ridge import RidgeSystem
-from lingendice.solvers.shrinkage import shrink
 from lingendice.solvers.stationary import solve_small, stationary_distributions
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
         return horizon_solution(compose_episodes(counts, request.problem), request)
     if request.shrinks(counts):
         backend.refuse_exact_options(request)
-        shrunk = shrink(counts, request.problem, request.limits)
+        shrunk = shrink_with_few_ends(counts, request.problem, request.limits)
         if request.method.device != "cpu":
             shrunk.solved.reason += "; fitted on the host"
         return policy_solution(shrunk, request)

@@ -25,7 +25,7 @@ COSTLY = [
         ),
     )
 ]  # fmt: skip
-FREE = {"total_weight"}
+FREE = {"total_weight", "steps", "identified", "leak"}
 """Sums over what is held already, and formulas."""
 
 

@@ -30,19 +30,29 @@ class ByHand:
         self.run()
 
     def chain(self, W):
-        """P over states under W; a terminal step is lost (gamma < 1) or restarts."""
+        """P over states under W; a terminal step is lost, traps are left once in n + 1 visits (gamma = 1)."""
         P, r = np.zeros((self.S, self.S)), np.zeros(self.S)
         for s, a, s2, reward, end in zip(self.s, self.a, self.s2, self.r, self.end, strict=True):
             share = W[s, a] / self.k[s, a]
             r[s] += share * reward
             if not end:
                 P[s, s2] += share
-            elif self.gamma == 1:
-                P[s] += share * self.mu0
+        if self.gamma == 1 and self.end.any():
+            steps = np.eye(self.S) + P
+            for _ in range(self.S):
+                steps = np.minimum(steps @ steps, 1.0)
+            trap = steps @ (P.sum(axis=1) < 1 - 1e-9) == 0
+            onward = np.bincount(self.s2[~self.end], minlength=self.S) / self.N
+            out = np.where(trap, 1 / (self.n + 1), 0.0)
+            P = (1 - out)[:, None] * P + out[:, None] * onward
         return P, r
 
     def stationary(self, P, eps):
         """Of the exact equation, or of the ridge problem by nonnegative least squares."""
+        if self.gamma == 1 and self.end.any():
+            visits = np.linalg.solve((np.eye(self.S) - P).T, self.mu0)
+            self.length = visits.sum()
+            return visits / visits.sum(), None
         if eps == 0:
             return np.linalg.solve((np.eye(self.S) - self.gamma * P).T, (1 - self.gamma) * self.mu0), None
         q = np.sqrt(self.n / self.N)
@@ -70,8 +80,7 @@ class ByHand:
         rows = range(self.N)
         X = np.array([self.features(s[i], a[i], k[s[i], a[i]] - 1, n[s[i]] - 1) for i in rows])
         Xc = np.array([self.features(x, b, k[x, b], n[x]) for x in range(self.S) for b in range(self.A)])
-        absorbed = gamma < 1 and self.end.any()
-        eps = 0.0 if absorbed else max(0.0, 1 / self.N - 10 * (1 - gamma) ** 2)
+        eps = 0.0 if self.end.any() else max(0.0, 1 / self.N - 10 * (1 - gamma) ** 2)
         kappa, delta = 1.0, np.zeros(pi.shape)
         kx, nx = k[s, a], n[s]
         for turn in range(2):
@@ -80,13 +89,13 @@ class ByHand:
             P, r = self.chain(W)
             distribution, adjoint = self.stationary(P, eps)
             earned = r + (pi * give * delta).sum(axis=1)
-            center = distribution @ earned if gamma == 1 else 0.0
+            center = distribution @ earned if eps > 0 and gamma == 1 else 0.0
             if eps == 0:
                 V = np.linalg.solve(np.eye(self.S) - gamma * P, earned)
             else:
                 mean = distribution @ earned
                 V = adjoint(earned - mean) + (mean / (1 - gamma) if gamma < 1 else 0.0)
-            after = np.where(self.end, self.mu0 @ V if gamma == 1 else 0.0, V[self.s2])
+            after = np.where(self.end, 0.0, V[self.s2])
             y = self.r - center + gamma * after
             Vb = np.array([y[s == x].mean() for x in range(self.S)])
             donor = nx >= 2
@@ -161,7 +170,9 @@ class ByHand:
             through = self.gate * self.w[i] * (self.X[i] @ pull) * nx / max(nx - 1, 1)
             moved[number[i]] += (direct[i] + through) * residual[i]
         V0 = self.V[self.first]
-        fresh = 1 - self.gamma if self.gamma < 1 else (direct * self.end).sum()
+        fresh = 1 - self.gamma
+        if self.gamma == 1 and self.end.any():
+            fresh = 1 / self.length
         moved += fresh * (V0 - V0.mean()) / V0.size
         G = V0.size
         self.se = math.sqrt(G / (G - 1) * (moved**2).sum())

@@ -175,19 +175,19 @@ class TransitionRows:
     def extended(self, gamma: float = 1.0, initial: Floats | None = None) -> tuple[csr_array, Floats]:
         """The chain with hubs written as nodes: rows step to their hub, which steps on at once.
 
-        At gamma < 1 every node also steps to the hub of the initial distribution, with what gamma and
-        absorption leave of its row. Returns the rates between nodes (states first, hubs last) and the rate
-        at which each node feeds the initial distribution (zeros at gamma = 1). The distribution of the states
-        is that of this chain with hubs left out (censored): hubs take no time.
+        Where ``initial`` is given (gamma < 1 needs it) every node also steps to the hub of that distribution,
+        with what gamma and absorption leave of its row. Returns the rates between nodes (states first, hubs
+        last) and the rate at which each node feeds the initial distribution (zeros without one). The
+        distribution of the states is that of this chain with hubs left out (censored): hubs take no time.
         """
         from scipy.sparse import csr_array
 
         from lingendice.kernels.sparse_rows import rows_between_nodes
 
         out, distribution, feeds = gamma * self.out, self.distribution, np.zeros(self.n)
-        if gamma < 1.0:
-            if initial is None:
-                raise ValueError("gamma < 1 needs an initial distribution")
+        if gamma < 1.0 and initial is None:
+            raise ValueError("gamma < 1 needs an initial distribution")
+        if initial is not None:
             feeds = self.restarts(gamma)
             out, distribution = add_hub(out, distribution, feeds, initial)
         start, target, rate = rows_between_nodes(

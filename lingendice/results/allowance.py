@@ -9,12 +9,17 @@ distribution be where that matters: a state whose one transition leads back to i
 1 / (1 - gamma) steps by that transition, and counts with the mass that arrives. A first state s0 moves the
 value by h (V(s0) - mean V) / G with h the mass that starts afresh. Episodes are taken as independent.
 
-The allowance B is a sum of three parts:
+The allowance B is a sum of these parts:
 
     fill        spread (UNSEEN M + EXCESS max(M - M_b, 0)): M is the target's mass on actions never logged
                 where it goes, M_b what the behavior is expected to leave unlogged (Good and Turing), spread
                 the root mean square of logged advantages
     ridge       how far the extrapolation of the ridge to 0 may be off (gamma = 1 or nearly)
+    traps       how much lies between the best and the worst that may follow where no logged step leads to an
+                end, once for each exit that the log cannot exclude
+    frontier    mass of the target's actions that are new (logged k times, the share 1 / (k + 1)) in states
+                that it visits FRONTIER times as often as the log, times the range of values: where the log
+                ends such an action may lead anywhere, and filled in from others the target turns back
     outcomes    for what a transition may lead to and was never seen to: 3 / (effective sample) times the span
                 of outcomes (the rule of three), and |sum of c (y - Q)| over outcomes (x, s') seen once, which
                 stand for those never seen (Good and Turing)
@@ -57,6 +62,9 @@ from lingendice.solvers.shrinkage import ROUNDING, Shrinkage
 UNSEEN, EXCESS = 0.15, 1.75
 """Allowance per unit of target mass never logged, and of what Good and Turing do not expect, in spreads."""
 RULE_OF_THREE = 3.0
+FRONTIER = 5.0
+ENDS_SHOWN = 20.0
+"""Logged ends from which on a cost per step that never differs is taken to be that of ends, too."""
 LARGEST_SURPRISE = 3.0
 """Standard deviations that the sum over outcomes seen once may count with: of many, it is well known."""
 
@@ -78,6 +86,12 @@ class Allowance(NamedTuple):
     fill: float
     """For actions of the target that were never logged."""
     ridge: float
+    traps: float
+    """For what follows where no logged step leads to an end."""
+    frontier: float
+    """For the target's actions that are new where the log ends."""
+    frontier_mass: float
+    """Target mass on actions never logged there."""
     outcomes: float
     """For outcomes that no log of this size need show."""
     unlogged_mass: float
@@ -90,7 +104,7 @@ class Allowance(NamedTuple):
     @property
     def total(self) -> float:
         """B."""
-        return self.fill + self.ridge + self.outcomes
+        return self.fill + self.ridge + self.traps + self.frontier + self.outcomes
 
 
 class Allowed(NamedTuple):
@@ -137,6 +151,11 @@ def allowed_interval(
         low, high = max(low, least), min(high, most)
     interval = Interval(low, high, found.value, error, level, "influence", note, allowance.total)
     return Allowed(interval, allowance, half)
+
+
+def influence_rows(found: Shrinkage) -> Floats:
+    """Rows whose squares add up to the variance of the value."""
+    return _Influence(found).scores()[0]
 
 
 def value_scores(found: Shrinkage, reward_range: tuple[float, float] | None = None) -> ValueScores:
@@ -283,7 +302,9 @@ class _Influence:
         if operator.initial is None or not operator.initial_is_logged:
             return None
         mass, fallen = 1.0 - found.gamma, operator.falling.get("initial")
-        if fallen is not None:
+        if found.length is not None:
+            mass = 1.0 / found.length  # one first state per episode
+        elif fallen is not None:
             mass += found.gamma * float(np.einsum("x,x->", operator.spread(found.state_distribution), fallen))
         values = found.values - operator.initial @ found.values
         return mass / found.identified * values if mass > 0.0 else None
@@ -300,6 +321,7 @@ def _allowance(
     unlogged = float(weight @ np.where(never, found.target, 0.0).sum(axis=1))
     expected = float(weight @ _expected_unlogged(found, never))
     fill = fill_allowance(found.regression.spread, unlogged, expected)
+    frontier_mass, frontier = _frontier(found, weight, never)
     # Not divided by 1 - leak: of the mass in leaks no outcome was seen at all.
     mass = float(found.state_distribution[found.visited].sum())
     squares = float((found.counts.cell_count * influence.direct**2).sum())
@@ -310,12 +332,25 @@ def _allowance(
     return Allowance(
         fill=fill,
         ridge=found.ridge_error,
+        traps=float(found.state_distribution @ found.trap_exits) * float(np.ptp(_values_after(found))),
+        frontier=frontier,
+        frontier_mass=frontier_mass,
         outcomes=outcomes if span > 0.0 else math.inf,
         unlogged_mass=unlogged,
         expected_mass=expected,
         effective_sample=effective,
         span=span,
     )
+
+
+def _frontier(found: Shrinkage, weight: Floats, never: Any) -> tuple[float, float]:
+    """Target mass on actions never logged in states that the log hardly visits, and what it may move."""
+    share = found.state_count / float(found.state_count.sum())
+    beyond = np.where(found.visited & (weight > FRONTIER * share), weight, 0.0)
+    new = found.target / (found.cell_count + 1.0)
+    unlogged = np.where(never, found.target, 0.0)
+    moved = float(np.ptp(_values_after(found)))
+    return float(beyond @ unlogged.sum(axis=1)), float(beyond @ new.sum(axis=1)) * moved
 
 
 def never_seen(seen_once: Floats) -> float:
@@ -347,9 +382,27 @@ def _span(found: Shrinkage, influence: _Influence, reward_range: tuple[float, fl
     if reward_range is None:
         span = max(largest, found.reward_bounds[1] - found.reward_bounds[0])
         # Rounding in what does not vary is no measure either.
-        return span if span > _rounding(found) else 0.0
-    after = np.append(found.values[found.visited], found.outcome.ending)
-    return max(largest, reward_range[1] - reward_range[0] + found.gamma * float(np.ptp(after)))
+        if span > _rounding(found):
+            return span
+        if not is_cost_per_step(found.counts, found.reward_bounds):
+            return 0.0
+        # Outcomes differ in how far it is to an end alone, and rewards by no more than their size.
+        return max(found.gamma * float(np.ptp(_values_after(found))), *map(abs, found.reward_bounds))
+    onward = found.gamma * float(np.ptp(_values_after(found)))
+    return max(largest, reward_range[1] - reward_range[0] + onward)
+
+
+def is_cost_per_step(counts: Counts, rewards: tuple[float, float]) -> bool:
+    """Whether every reward is the same cost of a step, and enough ends were logged to show their own."""
+    low, high = rewards
+    if high - low > ROUNDING * max(abs(low), abs(high)) or low == 0.0 or not counts.has_terminals:
+        return False
+    return float(counts.terminal_count.sum()) >= ENDS_SHOWN
+
+
+def _values_after(found: Shrinkage) -> Floats:
+    """What may follow a transition: values of visited states, and of an end."""
+    return np.append(found.values[found.visited], found.outcome.ending)
 
 
 def _rounding(found: Shrinkage) -> float:

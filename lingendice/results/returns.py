@@ -46,9 +46,14 @@ def end_share(counts: Counts) -> Floats:
     return np.divide(counts.terminal_count, n, out=np.zeros_like(n), where=n > 0)
 
 
-def with_rewards(counts: Counts, reward: Floats | None, end_cost: float) -> Counts:
-    """The counts with rewards r - ``end_cost`` at ends; r is ``reward`` by cell, or None for the log's."""
-    ended = (counts.indices == counts.n_states).astype(float)
+def with_rewards(
+    counts: Counts, reward: Floats | None, end_cost: float = 0.0, step_cost: float = 0.0
+) -> Counts:
+    """The counts with rewards r - ``step_cost``, and - ``end_cost`` at ends.
+
+    r is ``reward`` by cell, or None for the log's.
+    """
+    cost = step_cost + end_cost * (counts.indices == counts.n_states)
     episodes, m2, known = counts.episodes, np.zeros(counts.count.size), counts.count
     logged = None if episodes is None else episodes.reward
     if reward is not None:
@@ -61,10 +66,8 @@ def with_rewards(counts: Counts, reward: Floats | None, end_cost: float) -> Coun
         mean, m2, known = counts.reward_mean, counts.reward_m2, counts.reward_count
     if episodes is not None:
         assert logged is not None
-        episodes = episodes._replace(reward=logged - end_cost * ended[episodes.entry])
-    return replace(
-        counts, reward_mean=mean - end_cost * ended, reward_m2=m2, reward_count=known, episodes=episodes
-    )
+        episodes = episodes._replace(reward=logged - cost[episodes.entry])
+    return replace(counts, reward_mean=mean - cost, reward_m2=m2, reward_count=known, episodes=episodes)
 
 
 def episode_interval(
@@ -83,12 +86,25 @@ def episode_interval(
     reward = np.ones(operator.n_cells) if of == "length" else given
     changed = solution.with_counts(with_rewards(operator.counts, reward, cost), _shifted(solution, of, cost))
     found = changed._interval(level, "value", method, **options)
-    # A fit to other rewards may shrink otherwise: what the two fits differ by is allowed for as bias.
-    off = abs(found.estimate - (0.0 if ratio else estimate / steps))
+    return around(found, estimate, 0.0 if ratio else estimate / steps, steps)
+
+
+def around(
+    found: Interval, estimate: float, expected: float, steps: float, within: tuple[float, float] | None = None
+) -> Interval:
+    """The interval of ``estimate`` from one of a fit to other rewards, on the scale of a step.
+
+    Such a fit may shrink otherwise: what it differs by from what is ``expected`` is allowed for as bias.
+    """
+    off = abs(found.estimate - expected)
+    low = estimate + steps * (found.low - found.estimate - off)
+    high = estimate + steps * (found.high - found.estimate + off)
+    if within is not None:
+        low, high = max(low, within[0]), min(high, within[1])
     return replace(
         found,
-        low=estimate + steps * (found.low - found.estimate - off),
-        high=estimate + steps * (found.high - found.estimate + off),
+        low=low,
+        high=high,
         estimate=estimate,
         standard_error=steps * found.standard_error,
         bias_allowance=steps * (found.bias_allowance + off),

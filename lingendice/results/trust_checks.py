@@ -16,12 +16,19 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.results.allowance import RULE_OF_THREE, allowed_interval, known_rewards
+from lingendice.results.allowance import (
+    FRONTIER,
+    RULE_OF_THREE,
+    Allowed,
+    allowed_interval,
+    is_cost_per_step,
+    known_rewards,
+)
 from lingendice.results.diagnostics import Check, check_of_partial_rewards, make_check
 from lingendice.results.markov_test import UNBROKEN, markov_test, row_order
 from lingendice.solvers.shrinkage import Shrinkage
 
-LEAST_SAMPLE = 0.04
+LEAST_SAMPLE = 0.01
 """Share of the log that the estimate must rest on, as an effective sample."""
 LARGEST_LEAK = 0.02
 OFTEN = 20.0
@@ -29,6 +36,8 @@ OFTEN = 20.0
 LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
+LARGEST_FRONTIER, FRONTIER_SHARE = 0.05, 0.8
+"""Share of the target's actions, and of the half-width, that what is new where the log ends may make up."""
 LARGEST_Z = 2.33
 """Of the Markov test, standard normal for a Markov chain: an alarm in at most one of a hundred."""
 LARGEST_ENDS = 0.2
@@ -49,6 +58,8 @@ class Grounds(NamedTuple):
     filled_mass: Floats
     """Target mass, states by actions, that is valued by transitions of other actions."""
     leak: float
+    trapped: float
+    """The part of it in states from which no logged step leads to an end."""
     effective_sample: float
     behavior: Floats | None
     values: Floats
@@ -79,14 +90,15 @@ def trust_checks(found: Shrinkage, reward_range: tuple[float, float] | None = No
         operator=found.operator,
         cell_distribution=found.operator.spread(found.state_distribution),
         filled_mass=found.filled_mass,
-        leak=found.leak,
+        leak=found.leak + found.trapped,
+        trapped=found.trapped,
         effective_sample=allowed.allowance.effective_sample,
         behavior=found.behavior,
         values=found.values,
         ending=found.outcome.ending,
     )
     ridge = (_ridge(found, allowed.half_width),) if found.ridge > 0.0 else ()
-    return (*data_checks(grounds), *ridge, *order_checks(grounds))
+    return (*data_checks(grounds), _frontier(found, allowed), *ridge, *order_checks(grounds))
 
 
 def data_checks(grounds: Grounds) -> tuple[Check, ...]:
@@ -137,6 +149,8 @@ def _effective_sample(grounds: Grounds) -> Check:
 
 def _leak(grounds: Grounds) -> Check:
     sentence = f"{grounds.leak:.2%} of the target's mass is in states without outgoing transitions"
+    if grounds.trapped > 0.0:
+        sentence += f", or ({grounds.trapped:.2%}) in states from which no logged step leads to an end"
     remedy = "log these states; where episodes end there, pass terminal= to Counts.from_transitions"
     return make_check("leak", grounds.leak, LARGEST_LEAK, False, sentence, remedy)
 
@@ -163,6 +177,20 @@ def _never_logged(grounds: Grounds) -> Check:
     return make_check("never logged", share, LARGEST_GAP, False, sentence, remedy)
 
 
+def _frontier(found: Shrinkage, allowed: Allowed) -> Check:
+    """Whether the target leaves what the log shows: filled in from logged actions, it turns back there."""
+    allowance, half = allowed.allowance, allowed.half_width
+    mass = allowance.frontier_mass / max(found.mass - found.leak, 1e-300)
+    share = allowance.frontier / half if half > 0.0 and math.isfinite(half) else 0.0
+    sentence = (
+        f"{mass:.2%} of the target's actions were never logged, in states that it visits {FRONTIER:.0f} "
+        f"times as often as the log; what is new there makes up {share:.0%} of the half-width"
+    )
+    remedy = "log where the target goes: beyond the last visited states the estimate turns back"
+    number = max(mass / LARGEST_FRONTIER, share / FRONTIER_SHARE)
+    return make_check("frontier", number, 1.0, False, sentence, remedy)
+
+
 def _rewards(grounds: Grounds) -> Check:
     """Share of the target's mass whose reward was logged; 0 where all logged rewards are the same."""
     counts, operator, squares = grounds.counts, grounds.operator, None
@@ -178,7 +206,11 @@ def _rewards(grounds: Grounds) -> Check:
     sentence = f"rewards are known for {share:.1%} of the target's mass"
     # Single rewards may differ from their means by (cell, next state).
     spread = squares is not None and bool(squares.any())
-    if high - low <= 1e-12 * max(abs(low), abs(high)) and not spread:
+    if spread or high - low > 1e-12 * max(abs(low), abs(high)):
+        pass
+    elif isinstance(counts, Counts) and is_cost_per_step(counts, (low, high)):
+        sentence = f"every logged reward is {low:.4g}: a cost per step, and episodes differ in their length"
+    else:
         share, sentence = (
             0.0,
             f"every logged reward is {low:.4g}: the log does not show what other rewards there are",

@@ -30,6 +30,7 @@ from lingendice.model.compose import Choices, compose_episodes
 from lingendice.model.leaks import LARGE_LEAK, LEAK_WORTH_BOUNDS
 from lingendice.results.allowance import (
     RULE_OF_THREE,
+    Allowed,
     allowed_interval,
     fill_allowance,
     half_width,
@@ -47,6 +48,7 @@ from lingendice.results.diagnostics import (
 )
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row
+from lingendice.results.returns import around, with_rewards
 from lingendice.results.solution import Solution
 from lingendice.results.targets import HEAVIEST, Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
@@ -387,6 +389,7 @@ class HorizonSolution(Uncertified):
             cell_distribution=self.cell_distribution,
             filled_mass=filled,
             leak=self.leak,
+            trapped=0.0,
             effective_sample=self._effective_sample,
             behavior=None,
             values=self.values_by_step[1],
@@ -504,7 +507,7 @@ class PolicySolution(Solution):
     def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> PolicySolution:
         """The estimate fitted anew to the same transitions with the rewards of ``counts``."""
         controls = Controls(tol=self.tol, threads=self.threads)
-        fit = shrink(counts, self.asked._replace(reward=None), controls)
+        fit = shrink(counts, self.asked._replace(reward=None), controls, self.fit.added_ends)
         return replace(self, **fitted_fields(fit), reward_range=reward_range).corrected()
 
     def corrected(self) -> PolicySolution:
@@ -516,6 +519,56 @@ class PolicySolution(Solution):
 
     def _adjoint_values(self) -> Floats:
         return self.fit.values
+
+    @cached_property
+    def episode_steps(self) -> float | None:
+        """Expected length of an episode where episodes end at gamma = 1, visits without data left out.
+
+        Traps do not make an end of what the effective policy never reaches one of: None there.
+        """
+        plain = super().episode_steps
+        return plain if plain is None or self.fit.steps is None else self.fit.steps
+
+    def _fit_to(self, reward: Floats | None, step_cost: float = 0.0) -> Shrinkage:
+        """The fit to ``reward`` by cell (None: the rewards of this one) less a cost of every step."""
+        counts = self.operator.counts
+        given = self.operator.reward if self.operator.logged_reward is None else None
+        changed = with_rewards(counts, given if reward is None else reward, step_cost=step_cost)
+        controls = Controls(tol=self.tol, threads=self.threads)
+        return shrink(changed, self.asked._replace(reward=None), controls, self.fit.added_ends)
+
+    @cached_property
+    def _ratio_fit(self) -> Shrinkage:
+        """Where episodes end the value per step is a ratio of two returns: the fit to what it is off by."""
+        return self._fit_to(None, step_cost=float(self.value or 0.0))
+
+    @cached_property
+    def _length_fit(self) -> Shrinkage:
+        """The fit to a reward of 1 per step, whose return is the length of an episode."""
+        return self._fit_to(np.ones(self.operator.n_cells))
+
+    def _per_step(self, level: float) -> Allowed:
+        """The value per step with its allowance: of a ratio where episodes end."""
+        if self.fit.length is None:
+            return allowed_interval(self.fit, level, self.reward_range)
+        value, shifted = float(self.value or 0.0), self.reward_range
+        if shifted is not None:
+            shifted = shifted[0] - value, shifted[1] - value
+        found = allowed_interval(self._ratio_fit, level, shifted)
+        return found._replace(interval=around(found.interval, value, 0.0, 1.0, self.reward_range))
+
+    def _episode_interval(self, level: float, of: str, method: str, **options: Any) -> Interval:
+        """Where ends are absorbed, the fit's own; lengths by the fit to a reward of 1 per step."""
+        steps = self.episode_steps
+        asked = any(option is not None for option in options.values())
+        plain = method == "influence" and not asked and self.value is not None and not math.isnan(self.value)
+        if self.fit.length is None or steps is None or not plain:
+            return super()._episode_interval(level, of, method, **options)
+        refuse_partial_rewards(self.operator)
+        if of == "return":
+            return allowed_interval(self.fit, level, self.reward_range).interval.scaled(steps)
+        found = allowed_interval(self._length_fit, level).interval
+        return around(found, steps, 1.0, steps)
 
     @property
     def asked_choices(self) -> Choices:
@@ -550,7 +603,7 @@ class PolicySolution(Solution):
         if method == "bootstrap":
             _refuse_kind(asked.get("kind"), "solve with ridge=0")
         if method == "influence" and not asked:
-            return allowed_interval(self.fit, level, self.reward_range).interval
+            return self._per_step(level).interval
         drawn = super()._interval(level, of, method, **asked)
         found = allowed_interval(self.fit, level, self.reward_range, drawn.standard_error).interval
         return replace(found, method=method, note=f"{drawn.note}, the effective policy kept")
@@ -575,7 +628,11 @@ class PolicySolution(Solution):
         if self.value is None or math.isnan(self.value):
             return super().value_scores()
         refuse_partial_rewards(self.operator)
-        return value_scores(self.fit, self.reward_range)
+        if self.fit.length is None:
+            return value_scores(self.fit, self.reward_range)
+        scores = value_scores(self._ratio_fit, None)
+        off = abs(self._ratio_fit.value)
+        return scores._replace(bias_allowance=scores.bias_allowance + off)
 
     listed = (*Solution.listed, "correction", "shrinkage", "gate")
 

@@ -44,7 +44,8 @@ def solve_adjoint(
 ) -> Floats:  # fmt: skip
     """V = r + gamma P V; at gamma = 1 the bias: V = r - g + P V with mu V = 0 (g = mu r).
 
-    At gamma = 1 the chain must have one recurrent class: with several the bias is not unique. Where the
+    At gamma = 1 the chain must have one recurrent class: with several the bias is not unique. A chain that
+    absorbs has returns at gamma = 1, too, where every state leads to an end: V = r + P V. Where the
     monitor ends the work (``monitor.stopped`` says so) V is what was reached, 0 if that is nothing.
     """
     monitor = monitor or Monitor()
@@ -53,30 +54,32 @@ def solve_adjoint(
     try:
         if gamma < 1.0:
             return _discounted(chain, gamma, reward, tol, threads, monitor)
+        if chain.absorbed.any():
+            return _restarting(chain, gamma, reward, tol, threads, monitor)
         return _average(chain, reward, distribution, tol, threads, monitor)
     except Stopped:
         return np.zeros(chain.n)
 
 
 def _dense(chain: TransitionRows, gamma: float, distribution: Floats) -> Callable[[Floats], Floats]:
-    """A solver for columns r of  h + c s = r + gamma P h ,  mu h = 0 :  V = h + c, and V = h at gamma = 1.
+    """A solver for columns r of  h + c s = r + gamma P h ,  mu h = 0 :  V = h + c, or h where nothing ends.
 
     s is the share of each visit that restarts, or 1: (I - gamma P) 1 = s. Rounding of what all entries of V
     share, which grows as 1 / (1 - gamma), is kept out of h, and h is regular for one recurrent class.
     """
     from scipy.linalg import lu_factor, lu_solve
 
-    n = chain.n
+    n, ends = chain.n, gamma < 1.0 or bool(chain.absorbed.any())
     system = np.zeros((n + 1, n + 1))
     system[:n, :n] = np.eye(n) - gamma * chain.dense()
-    system[:n, n] = chain.restarts(gamma) if gamma < 1.0 else 1.0
+    system[:n, n] = chain.restarts(gamma) if ends else 1.0
     system[n, :n] = distribution
     factor = lu_factor(system, check_finite=False)
 
     def solve(columns: Floats) -> Floats:
         right = np.vstack([columns, np.zeros((1, columns.shape[1]))])
         solved: Floats = lu_solve(factor, right, check_finite=False)
-        return solved[:n] + solved[n] if gamma < 1.0 else solved[:n]
+        return solved[:n] + solved[n] if ends else solved[:n]
 
     return solve
 

@@ -19,11 +19,18 @@ fitted to: each state is predicted from all others, whatever their numbers. kapp
 within cells to the differences between them, at most 1; without noise it is 0 and only cells never seen are
 filled in. Differences that are no more than rounding count as none, in any unit of reward.
 
-For gamma < 1 the equation is solved exactly. At gamma = 1 small samples have spurious traps, which a ridge
-e = 1 / N removes. Its bias is extrapolated away (Richardson) over e, e / 10 and e / 100; where the last step
-changes more than the one before, a trap has opened, and the first two are used. Very close to 1 the discount
-is no help against traps: there e = 1 / N - 10 (1 - gamma)^2 where that is positive and no terminal absorbs
-mass, so that the estimate goes over into that of gamma = 1.
+For gamma < 1 the equation is solved exactly. So it is where episodes end, with the ends absorbed: the
+estimate at gamma = 1 is the limit of those for gamma < 1, Q is a return and not relative to the value, and
+distribution . (r_W + rho) times the length of an episode is its return. States from which no logged step of
+the effective policy leads to an end would hold mass for ever: at gamma = 1 one visit in n + 1 leaves them
+for what follows a random transition of the log (:func:`lingendice.solvers.absorbing.open_traps`), and their
+mass counts as unknown.
+
+At gamma = 1 without ends small samples have spurious traps, which a ridge e = 1 / N removes.
+Its bias is extrapolated away (Richardson) over e, e / 10 and e / 100; where the last step changes more than
+the one before, a trap has opened, and the first two are used. Very close to 1 the discount is no help
+against traps: there e = 1 / N - 10 (1 - gamma)^2 where that is positive, and traps of logs with ends are left
+at the rate 1 / (n + 1) - N (1 - gamma), so that the estimate goes over into that of gamma = 1.
 
 All sums over transitions are sums over the entries of the counts: y is affine in the reward and in
 V(s'), and the leave-one-out terms are affine in y within a cell. Two rounds of one solve, one adjoint solve
@@ -50,7 +57,9 @@ from lingendice.data.counts import Counts
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.model.compose import Choices, checked_behavior, compose
 from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.transition_rows import TransitionRows
 from lingendice.solvers import control
+from lingendice.solvers.absorbing import find_traps, open_traps, visits_of_an_episode, with_more_ends
 from lingendice.solvers.adjoint import solve_adjoint
 from lingendice.solvers.control import Controls
 from lingendice.solvers.ridge import RidgeFit, RidgeSystem
@@ -97,7 +106,7 @@ class Shrinkage:
     """How much of the regression was kept, 0 to 1."""
     ridge: float
     ridge_error: float
-    """How far that extrapolation may be off."""
+    """How far that extrapolation may be off, or what ends added to the log may bring as bias."""
     outcome: Outcome
     regression: Regression
     reward_bounds: tuple[float, float]
@@ -106,6 +115,12 @@ class Shrinkage:
     """Where it was given."""
     solved: control.Outcome
     """How the last distribution was found; converged where every solve on the way was."""
+    length: float | None
+    """Expected visits of one episode, at gamma = 1 with ends; None elsewhere."""
+    trap_exits: Floats
+    """Share of the visits to each state that leave it because no logged step leads on to an end."""
+    added_ends: float
+    """Ends that were added to those of the log, anywhere in it."""
 
     @property
     def counts(self) -> Counts:
@@ -142,6 +157,16 @@ class Shrinkage:
     def identified(self) -> float:
         """1 - leak: what the value divides by."""
         return 1.0 - self.leak
+
+    @cached_property
+    def trapped(self) -> float:
+        """Mass on visited states from which no logged step of the effective policy leads to an end."""
+        return float(self.state_distribution[self.trap_exits > 0.0].sum())
+
+    @property
+    def steps(self) -> float | None:
+        """What the value per step is multiplied by to give the return of an episode; None without ends."""
+        return None if self.length is None else self.length * self.identified
 
     @cached_property
     def terminal_mass(self) -> float:
@@ -217,12 +242,15 @@ class Regression(NamedTuple):
     """Root mean square of the leave-one-out advantages."""
 
 
-def shrink(counts: Counts, choices: Choices, controls: Controls | None = None) -> Shrinkage:
+def shrink(
+    counts: Counts, choices: Choices, controls: Controls | None = None, added_ends: float = 0.0
+) -> Shrinkage:
     """Estimate the value of ``choices.policy`` from transitions with actions.
 
-    They have rewards unless ``choices.reward`` is given; its ratio, unseen and clone are set here.
+    They have rewards unless ``choices.reward`` is given; its ratio, unseen and clone are set here. At
+    gamma = 1 with ends, ``added_ends`` are added to those of the log, anywhere in it.
     """
-    estimate = _Estimate(counts, choices, controls or Controls(tol=1e-8))
+    estimate = _Estimate(counts, choices, controls or Controls(tol=1e-8), added_ends)
     prior, kappa = np.zeros_like(estimate.target), 1.0
     for last in [False] * (ROUNDS - 1) + [True]:
         round_ = estimate.solve(kappa, prior, estimate.controls if last else estimate.rough)
@@ -246,7 +274,7 @@ class _Round(NamedTuple):
 class _Estimate:
     """What stays the same from round to round."""
 
-    def __init__(self, counts: Counts, choices: Choices, controls: Controls) -> None:
+    def __init__(self, counts: Counts, choices: Choices, controls: Controls, added_ends: float = 0.0) -> None:
         if counts.n_actions is None or choices.policy is None:
             raise ValueError("shrinkage needs actions and a policy; pass policy=, and counts with action=")
         self.counts, self.controls = counts, controls
@@ -268,7 +296,12 @@ class _Estimate:
             counts, choices.reward is not None, by_cell, self.cell_of_entry
         )
         self.cell_reward = _mean_by_row(counts, self.reward)
-        self.ridge = 0.0 if composed.ended.any() else _ridge(choices.gamma, float(counts.total))
+        # Where they restart at gamma = 1, the distribution is that of episodes one after the other: the same.
+        self.ends = bool(composed.ended.any()) or (counts.has_terminals and choices.gamma == 1.0)
+        self.ridge = 0.0 if self.ends else _ridge(choices.gamma, float(counts.total))
+        self.added_ends = added_ends if self.ends and choices.gamma == 1.0 else 0.0
+        self.length: float | None = None
+        self.trap_exits = np.zeros(counts.n_states)
         self.fit: RidgeFit | None = None
         self.outcomes: list[control.Outcome] = []
         self._prepare_features()
@@ -293,17 +326,45 @@ class _Estimate:
     def _solve_exactly(
         self, operator: EmpiricalOperator, reward: Floats, controls: Controls
     ) -> tuple[Floats, Floats, float]:
-        chain, gamma = operator.chain, operator.gamma
-        distributions = stationary_distributions(chain, gamma, operator.initial, False, "auto", controls)
-        found = distributions.single
-        assert found is not None
-        self.outcomes.append(distributions.outcome)
-        # States without outgoing transitions earn the value: the same as dividing by the identified mass.
-        value = _ratio(found, reward, self.n > 0)
+        chain, gamma, value = operator.chain, operator.gamma, 0.0
+        if self.ends:
+            chain = self._ending(chain)
+        if self.ends and gamma == 1.0:
+            assert operator.initial is not None
+            visits, outcome = visits_of_an_episode(chain, operator.initial, "auto", controls)
+            self.length = float(visits.sum())
+            found = visits / self.length
+        else:
+            distributions = stationary_distributions(chain, gamma, operator.initial, False, "auto", controls)
+            assert distributions.single is not None
+            found, outcome = distributions.single, distributions.outcome
+            # States without outgoing transitions earn the value: the same as dividing by the identified mass.
+            value = _ratio(found, reward, self.n > 0)
+        self.outcomes.append(outcome)
         earned = np.where(self.n > 0, reward, value)
         tol, threads = self.rough.tol, controls.threads
         with self._limited() as monitor:
             return found, solve_adjoint(chain, gamma, earned, found, tol, threads, monitor), 0.0
+
+    def _ending(self, chain: TransitionRows) -> TransitionRows:
+        """The chain with its ends absorbed, traps opened, and the ends added that were asked for."""
+        counts, gamma, visited, total = self.counts, self.choices.gamma, self.n > 0, float(self.counts.total)
+        # At gamma = 1 ends of the operator restart; a visited state falls back to nothing else.
+        chain = replace(chain, out=np.where(visited[:, None], 0.0, chain.out))
+        rate = np.maximum(1.0 / (self.n + 1.0) - total * (1.0 - gamma), 0.0)
+        if rate.any():
+            self.trap_exits = np.where(visited & find_traps(chain), rate, 0.0)
+        if self.trap_exits.any():
+            goes_on = counts.indices < counts.n_states
+            arrivals = np.bincount(
+                counts.indices[goes_on],
+                weights=counts.count[goes_on].astype(float),
+                minlength=counts.n_states,
+            )
+            chain = open_traps(chain, self.trap_exits, arrivals / total)
+        return (
+            with_more_ends(chain, self.added_ends / (total + self.added_ends)) if self.added_ends else chain
+        )
 
     @contextmanager
     def _limited(self) -> Iterator[control.Monitor]:
@@ -331,7 +392,7 @@ class _Estimate:
 
     def _outcomes(self, operator: EmpiricalOperator, values: Floats, value: float) -> Outcome:
         counts = self.counts
-        restarts = counts.has_terminals and not operator.ended.any() and operator.initial is not None
+        restarts = counts.has_terminals and not self.ends and operator.initial is not None
         ending = float(operator.initial @ values) if restarts and operator.initial is not None else 0.0
         after = np.append(values, ending)[counts.indices]
         mean = self.reward - value + operator.gamma * after
@@ -491,6 +552,9 @@ class _Estimate:
             reward_bounds=(low, high),
             behavior=self.behavior,
             solved=self._solved(kappa, regression.gate),
+            length=self.length,
+            trap_exits=self.trap_exits,
+            added_ends=self.added_ends,
         )
 
     def _solved(self, kappa: float, gate: float) -> control.Outcome:

@@ -88,7 +88,7 @@ def stationary_distributions(
         return Distributions(distribution, (distribution,), outcome)
     rates, _ = chain.extended()
     classes = find_classes(rates)
-    outcomes = [_solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
+    outcomes = [solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
     distributions = []
     for nodes, outcome in zip(classes.recurrent, outcomes, strict=True):
         distribution = np.zeros(rates.shape[0])
@@ -109,7 +109,7 @@ def stationary_distributions(
     return Distributions(mixture, tuple(distributions), outcome)
 
 
-def _solve_class(
+def solve_class(
     rates: csr_array, nodes: NDArray[Any], n_states: int, method: str, controls: Controls,
     accepted: float = 0.0,
 ) -> Outcome:  # fmt: skip
@@ -131,7 +131,7 @@ def _discounted(
     (nodes,) = find_classes(rates).recurrent
     # Sweeps of the chain itself were too slow, or rounding forbids them: 1 - gamma is too small.
     accepted = MODERATE_FLOPS if sweeps_goal(gamma, controls.tol) > 0.0 else QUICK_FLOPS
-    outcome = _solve_class(rates, nodes, chain.n, method, controls, accepted)
+    outcome = solve_class(rates, nodes, chain.n, method, controls, accepted)
     visits = np.zeros(rates.shape[0])
     visits[nodes] = outcome.distribution
     # Every restart is one visit to the initial distribution: (1 - gamma) visits per step, absorbed
