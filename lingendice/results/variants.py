@@ -48,7 +48,7 @@ from lingendice.results.diagnostics import (
 )
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row
-from lingendice.results.returns import around, with_rewards
+from lingendice.results.returns import around, end_share, with_rewards
 from lingendice.results.solution import Solution
 from lingendice.results.targets import HEAVIEST, Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
@@ -528,6 +528,16 @@ class PolicySolution(Solution):
         """
         plain = super().episode_steps
         return plain if plain is None or self.fit.steps is None else self.fit.steps
+
+    @cached_property
+    def q_values(self) -> Floats:
+        """Q over cells; where episodes end at gamma = 1 the return from there, as ``state_values`` are."""
+        if self.fit.length is None:
+            return super().q_values
+        operator, values = self.operator, self.state_values
+        assert operator.initial is not None
+        onward = operator.expected_next(values) - end_share(operator.counts) * (operator.initial @ values)
+        return read_only(self._filled_reward + onward)
 
     def _fit_to(self, reward: Floats | None, step_cost: float = 0.0) -> Shrinkage:
         """The fit to ``reward`` by cell (None: the rewards of this one) less a cost of every step."""

@@ -67,6 +67,16 @@ def test_value_times_length_is_the_return(many):
     assert solution.interval().estimate == solution.value
 
 
+def test_values_of_states_and_cells_are_returns(many):
+    counts, target = many
+    solution, near = lg.solve(counts, 1.0, policy=target), lg.solve(counts, 1.0 - 1e-8, policy=target)
+    np.testing.assert_allclose(solution.state_values, near.state_values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(solution.q_values, near.q_values, rtol=1e-4, atol=1e-5)
+    first = solution.operator.initial @ solution.state_values
+    # Values are those of the last round but one, in which cells rest on an earlier regression.
+    assert first == pytest.approx(solution.expected_return, rel=1e-3)
+
+
 def test_few_ends_are_shrunk_and_the_change_is_allowed_for():
     counts, target = episodic(12, seed=3)
     plain = shrink(counts, Choices(gamma=1.0, policy=target))
