@@ -62,17 +62,9 @@ def kernels(n: int, nnz: int) -> list[Work]:
         # three columns of 8-byte ids: checked in two passes each, then multiplied to keys, by the library
         Work("counting into a table (4-byte keys)", 140 * nnz, nnz, 0, "log"),
         Work("counting by sorting (8-byte keys)", 8 * 2 * 16 * nnz + 210 * nnz, nnz, 0, "log"),
-        # two passes in each direction for a trial and a step, and some eighty array operations between them
-        Work(
-            "extragradient: one step", 4 * (12 * nnz + 24 * n) + 1900 * n, 4 * nnz, 8 * nnz + 90 * n, "step"
-        ),
-        # a pass in each direction, and some twenty array operations between them: one state per cell
-        Work("ridge: one step of conjugate gradients", 24 * nnz + 550 * n, 2 * nnz, 4 * nnz + 25 * n, "step"),
         Work("sample_gradients, update_coordinates", 140 * BATCH, 13 * BATCH, 30 * BATCH, "step"),
         # tables met at random; entries of 8 bytes written, and sorted in shared memory
         Work("draw_samples, list_entries, sort_segments", 200 * BATCH, 6 * BATCH, 0, "step"),
-        # clusters 4 and weights 8 read, products written and read, for counts and for rewards
-        Work("bootstrap: weights of the log", 70 * nnz, nnz, 4 * nnz, "replicate"),
     ]
 
 

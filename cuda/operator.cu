@@ -335,6 +335,18 @@ __global__ void scale_distribution(int n, const double *__restrict__ scalars, co
         x[i] = T(scale * double(x[i]));
 }
 
+// Standard exponential variates, for the trial of the condition. Each depends on the seed and on its place alone, not
+// on the launch: the same numbers on every GPU. Drawn in double, since a logarithm in float has too few values.
+template <typename T>
+__global__ void draw_factors(long long n, unsigned long long seed, T *__restrict__ factor)
+{
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (long long)gridDim.x * blockDim.x) {
+        const unsigned long long bits = random_bits(random_bits(seed + (unsigned long long)i * GOLDEN));
+        factor[i] = T(-log((double(bits >> 11) + 0.5) * 1.1102230246251565e-16));
+    }
+}
+
 // -- building the pull form ---------------------------------------------------------------------------
 
 // Totals of compressed rows.

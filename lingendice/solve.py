@@ -1,10 +1,11 @@
-"""``solve``: read the request, pick a backend, build the solution of its outcome. No algorithm lives here."""
+"""``solve``: read the request, pick a solver, build the solution of its outcome. No algorithm lives here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,7 +40,6 @@ from lingendice.solvers.stationary import solve_small, stationary_distributions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from lingendice.gpu.backend import CudaBackend
     from lingendice.model.operator import EmpiricalOperator
     from lingendice.solvers.problem import SaddleFit
     from lingendice.solvers.request import Arguments, ManyPolicies, OnePolicy
@@ -204,16 +204,14 @@ def solve(
         Show a line on standard error during long work.
     device
         ``"cpu"``, or ``"cuda"`` for an NVIDIA GPU through CuPy: the exact equation by extrapolated power
-        steps, the ridge by conjugate gradients, or ``method="extragradient"`` (over features, too) or
-        ``"sgd"``. Data on the host are copied there and the distributions back. Rows of data on the device
-        (CuPy, cupyx, DLPack, ``lingendice.gpu.DeviceCounts``) stay there, and arrays of the solution are
-        device arrays; vectors over states and cells go to the host and back. A ridge, a saddle point and the
-        default with a policy copy the rows, with a ``HostCopyWarning`` or ``options={"copy_to_host": True}``.
-        The default with a policy is fitted on the host in any case: pass ``ridge=0, clone=0`` for the device.
+        steps, and ``method="sgd"`` without features. Counts are copied there and the distributions back.
+        Everything else is solved on the host, and ``reason`` says so; so is the default with a policy: pass
+        ``ridge=0, clone=0`` for the device. Data that lie on the device (CuPy, cupyx, DLPack,
+        ``lingendice.gpu.DeviceCounts``) are copied to the host first, with a ``HostCopyWarning``.
     options
         ``{"on_interrupt": "return"}`` returns the best so far on Ctrl-C instead of raising. For
         ``method="sgd"``: ``batch``, ``step_scale``, ``first_epoch``, ``average``. For ``device="cuda"``:
-        ``storage`` ("float64" or "float32", for any method there), ``chunk_rows`` (stream the matrix from
+        ``storage`` ("float64" or "float32", for SGD, too), ``chunk_rows`` (stream the matrix from
         the host, that many states at a time), ``poll_every`` (cycles between two looks at the device).
 
     Returns
@@ -256,6 +254,11 @@ def solve(
             return small_solution(outcome, data, request.problem.gamma, request.limits)
     if isinstance(data, Transitions):
         return _solve_transitions(data, request)
+    if lies_on_device(data):
+        from lingendice.gpu.device_counts import on_host
+
+        data, request = on_host(data, request)
+        policy = request.problem.policy
     if hasattr(data, "solve_request"):
         solution: Solution = data.solve_request(request)  # rows elsewhere: see lingendice.distributed
         return solution
@@ -264,66 +267,91 @@ def solve(
     return _solve_counts(data, request)
 
 
-def _solve_counts(data: Any, request: Request) -> Solution:
-    """Solve for counts or a matrix, here or on a device, for one policy at most."""
-    backend: HostBackend | CudaBackend
-    if request.method.device == "cpu" and not lies_on_device(data):
-        backend = HostBackend()
-    else:
-        from lingendice.gpu.backend import CudaBackend
+METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation", *SADDLE_METHODS)
+ON_HOST = "; solved on the host: the GPU has no solver for it (see device=)"
 
-        backend = CudaBackend(data, request)
+
+def _solve_counts(data: Any, request: Request) -> Solution:
+    """Solve for counts or a matrix, for one policy at most."""
     if request.problem.horizon is not None:
         request.require_horizon_terms()
-    backend.check(request)
+    _check_method(request)
     with interruptible(request.on_interrupt) as work:
-        if isinstance(backend, HostBackend) or not backend.resident:
-            work.solution = solution = _solve_with(backend, data, request)
-        else:
-            work.solution = solution = _solve_resident(backend, data, request)
+        counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
+        request = request._replace(problem=request.problem.as_arrays(counts))
+        placed = _placed(counts, request)
+        solution = _solution_of(counts, placed)
+        if placed is not request:
+            solution = replace(solution, reason=solution.reason + ON_HOST)
+        work.solution = solution
     return solution
 
 
-def _solve_with(backend: Backend, data: Any, request: Request) -> Solution:
-    """The exact equation, the ridge problem or the saddle point, for data on the host."""
-    counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
-    request = request._replace(problem=request.problem.as_arrays(counts))
+def _check_method(request: Request) -> None:
+    """Refuse methods and options that there are not, before any work; the saddle point reads its own."""
+    methods: tuple[str, ...] = METHODS
+    options: tuple[str, ...] = ("on_interrupt",)
+    if request.method.device != "cpu":
+        from lingendice.gpu.chain import METHOD, DeviceOptions
+
+        methods, options = (*methods, METHOD), (*options, *DeviceOptions.NAMES)
+    require_choice("method", request.method.name, methods)
+    if not request.wants_saddle:
+        request.require_exact_terms()
+        refuse_unknown(request.method.options, options, "for this method")
+
+
+def _placed(counts: Counts, request: Request) -> Request:
+    """The request with the device that it is solved on: the host, where the GPU has no solver for it."""
+    if request.method.device == "cpu":
+        return request
+    from lingendice.gpu import solver
+
+    if counts.total and solver.serves(request) and not request.shrinks(counts):
+        return request
+    solver.refuse_options(request)
+    return request._replace(method=request.method._replace(device="cpu"))
+
+
+def _solution_of(counts: Counts, request: Request) -> Solution:
+    """The exact equation, the ridge problem, the saddle point or the default with a policy."""
     if request.problem.horizon is not None:
         return horizon_solution(compose_episodes(counts, request.problem), request)
     if request.shrinks(counts):
-        backend.refuse_exact_options(request)
-        shrunk = shrink_with_few_ends(counts, request.problem, request.limits)
-        if request.method.device != "cpu":
-            shrunk.solved.reason += "; fitted on the host"
-        return policy_solution(shrunk, request)
+        request.refuse_exact_method()
+        return policy_solution(shrink_with_few_ends(counts, request.problem, request.limits), request)
     operator = compose(counts, request.problem)
     if request.wants_saddle:
-        return saddle_solution(operator, backend.saddle(operator, request), request)
+        return saddle_solution(operator, _saddle(operator, request), request)
     if request.ridge == 0.0:
-        found = backend.stationary(operator, request)
+        found = _stationary(operator, request)
         return exact_solution(operator, found, request.limits, request.reward_range)
-    fit = backend.ridge(operator, request).solve(request.limits)
+    request.refuse_exact_method()
+    fit = RidgeSystem(operator, request.ridge).solve(request.limits)
     return ridge_solution(operator, fit, request)
 
 
-def _solve_resident(backend: CudaBackend, data: Any, request: Request) -> Solution:
-    """Data that lie on the device: solved there, or by way of the host for what works on rows there."""
-    from lingendice.gpu.backend import copied_to_host, what_needs_the_host, with_host_arrays
-    from lingendice.gpu.device_counts import DeviceCounts, DeviceOperator, read_matrix
-    from lingendice.results.remote_solution import DeviceSolution
+def _stationary(operator: EmpiricalOperator, request: Request) -> Distributions:
+    """Every stationary distribution, by the solver of the device."""
+    if request.method.device != "cpu":
+        from lingendice.gpu import solver
 
-    counts = data if isinstance(data, DeviceCounts) else read_matrix(backend.device, data)
-    request = with_host_arrays(counts, request)
-    what = what_needs_the_host(counts, request)
-    if what is not None:
-        held, request = copied_to_host(what, counts, request)
-        return DeviceSolution.of(_solve_with(backend, held, request), counts.device)
-    operator = DeviceOperator.of(counts, request.problem)
-    found = backend.stationary(operator, request)
-    solution = exact_solution(
-        operator, found, request.limits, request.reward_range, residual=found.outcome.residual
+        return solver.stationary(operator, request)
+    limits, method = request.limits, request.method.name
+    return stationary_distributions(
+        operator.chain, operator.gamma, operator.initial, request.follows_initial, method, limits
     )
-    return DeviceSolution.of(solution, counts.device, counts)
+
+
+def _saddle(operator: EmpiricalOperator, request: Request) -> SaddleFit:
+    """GenDICE's saddle point with its primal-dual gap, by the solver of the device."""
+    if request.method.device != "cpu":
+        from lingendice.gpu import solver
+
+        return solver.saddle(operator, request)
+    from lingendice.solvers.saddle import solve_saddle
+
+    return solve_saddle(operator, request)
 
 
 def _solve_transitions(data: Transitions, request: Request) -> ContinuousSolution | Comparison:
@@ -364,11 +392,6 @@ def _compare(data: Any, request: Request) -> Comparison:
     named = dict(policies) if isinstance(policies, Mapping) else dict(enumerate(policies))
     if not named:
         raise ValueError("there is no policy to solve for: the collection is empty")
-    if lies_on_device(data):
-        raise ValueError(
-            "data on a CUDA device are solved for one policy at a time; solve for each, or compare them over "
-            "counts.to_host()"
-        )
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     # Reading these once keeps every thread from doing so.
     _ = counts.cell_count, counts.data_distribution, counts.reward, counts.terminal_count
@@ -401,66 +424,3 @@ def _compare(data: Any, request: Request) -> Comparison:
         whole = {name: one for name, one in begun.items() if one.status is not Status.INTERRUPTED} or begun
         work.solution = Comparison(tuple(whole), tuple(whole.values()), request.method.seed)
     return work.solution
-
-
-# -- backends: three verbs, and the host's ------------------------------------------------------------------
-
-
-class Backend(Protocol):
-    """Solves for an operator over counts on the host and returns outcomes; solutions are made elsewhere."""
-
-    def check(self, request: Request) -> None:
-        """Refuse methods and options that this backend does not have, before any work."""
-
-    def refuse_exact_options(self, request: Request) -> None:
-        """Refuse options of the exact equation where the default with a policy is fitted, on the host."""
-
-    def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
-        """Every stationary distribution: the exact equation."""
-
-    def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
-        """The ridge problem, whose ``solve`` gives the fit and whose ``adjoint`` judges it."""
-
-    def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
-        """GenDICE's saddle point, over tables or features, with its primal-dual gap."""
-
-
-METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation", *SADDLE_METHODS)
-
-
-class HostBackend:
-    """The three verbs in compiled code on the host; what they need is imported when first called."""
-
-    def check(self, request: Request) -> None:
-        """Refuse methods and options that there are not; those of the saddle point are read there."""
-        require_choice("method", request.method.name, METHODS)
-        if request.wants_saddle:
-            return
-        request.require_exact_terms()
-        refuse_unknown(request.method.options, ("on_interrupt",), "for this method")
-
-    def refuse_exact_options(self, request: Request) -> None:
-        """Its methods: the ridge problem has one of its own."""
-        request.refuse_exact_method()
-
-    def stationary(self, operator: EmpiricalOperator, request: Request) -> Distributions:
-        """Elimination, sweeps or aggregation: see :mod:`lingendice.solvers.stationary`."""
-        return stationary_distributions(
-            operator.chain,
-            operator.gamma,
-            operator.initial,
-            request.follows_initial,
-            request.method.name,
-            request.limits,
-        )
-
-    def ridge(self, operator: EmpiricalOperator, request: Request) -> RidgeSystem:
-        """The regularized least-squares problem over seen cells."""
-        self.refuse_exact_options(request)
-        return RidgeSystem(operator, request.ridge)
-
-    def saddle(self, operator: EmpiricalOperator, request: Request) -> SaddleFit:
-        """Newton steps, extragradient or stochastic steps: see :mod:`lingendice.solvers.saddle`."""
-        from lingendice.solvers.saddle import solve_saddle
-
-        return solve_saddle(operator, request)

@@ -23,7 +23,7 @@ DEPTH = 6
 """Steps of a cycle of extrapolation."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HOMES = (_PACKAGE / "_cuda", _PACKAGE.parent / "cuda")
-MODULES = ("operator", "saddle", "resample")
+MODULES = ("operator", "saddle")
 
 
 class Kernel(NamedTuple):
@@ -52,6 +52,7 @@ KERNELS = {
     "mix_weights": Kernel("operator", _variants(_DEPTH), 256),
     "mix_iterates": Kernel("operator", _variants(_VALUES, _DEPTH), 256),
     "scale_distribution": Kernel("operator", _EACH_VALUE),
+    "draw_factors": Kernel("operator", _EACH_VALUE),
     "row_totals": Kernel("operator", _variants(_WEIGHTS, _OFFSETS), 256),
     "compose_rates": Kernel("operator", _variants(_VALUES, _WEIGHTS, _OFFSETS), 256),
     "draw_samples": Kernel("saddle"),
@@ -61,9 +62,6 @@ KERNELS = {
     "update_coordinates": Kernel("saddle", _EACH_VALUE),
     "update_multiplier": Kernel("saddle"),
     "advance_clock": Kernel("saddle"),
-    "draw_factors": Kernel("resample", _EACH_VALUE),
-    "draw_counts": Kernel("resample", _EACH_VALUE),
-    "draw_means": Kernel("resample", _EACH_VALUE),
 }
 
 

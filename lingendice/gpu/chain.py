@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from lingendice.data.checks import require_choice, require_whole
 from lingendice.gpu import equation
 from lingendice.gpu.catalog import DEPTH, VALUES
 from lingendice.gpu.device import Device, require_bytes
-from lingendice.gpu.device_counts import DeviceOperator
 from lingendice.gpu.equation import MOST_HUBS, Equation
 from lingendice.gpu.power_steps import iterate_distribution, recurrent_classes
 from lingendice.model.operator import EmpiricalOperator
@@ -20,18 +19,20 @@ from lingendice.solvers.control import Controls, Outcome, combined, run
 from lingendice.solvers.stationary import Distributions
 
 MOST_STATES = 2**31 - 2
+METHOD = "power-extrapolated"
 
 
 @dataclass(frozen=True)
-class Settings:
+class DeviceOptions:
     """Options of the device path: see :func:`lingendice.solve`."""
 
+    NAMES: ClassVar[tuple[str, ...]] = ("storage", "chunk_rows", "poll_every")
     storage: str = "float64"
     chunk_rows: int | None = None
     poll_every: int | None = None
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> Settings:
+    def read(cls, options: Mapping[str, Any]) -> DeviceOptions:
         """Check the entries of ``options`` that concern the device."""
         storage = require_choice("options['storage']", options.get("storage", "float64"), tuple(VALUES))
         numbers = {
@@ -104,17 +105,17 @@ def required_bytes(
 
 
 def require_memory(
-    device: Device, needed: int, operator: EmpiricalOperator, n_entries: int, settings: Settings
+    device: Device, needed: int, operator: EmpiricalOperator, n_entries: int, options: DeviceOptions
 ) -> None:
     """An estimate in place of an allocation that fails half-way, and what would fit."""
     text, n_states = "", operator.n_states
-    if settings.chunk_rows is None and n_entries:
-        room = device.free_bytes() - required_bytes(operator, n_entries, settings.storage, streamed=0)
-        a_row = n_entries / n_states * (np.dtype(settings.storage).itemsize + 4)
+    if options.chunk_rows is None and n_entries:
+        room = device.free_bytes() - required_bytes(operator, n_entries, options.storage, streamed=0)
+        a_row = n_entries / n_states * (np.dtype(options.storage).itemsize + 4)
         rows = int(0.5 * room / a_row)
         if rows > 0:
             text += f'; counts on the host can be streamed: options={{"chunk_rows": {min(rows, n_states)}}}'
-    if settings.storage == "float64":
+    if options.storage == "float64":
         text += '; options={"storage": "float32"} halves distributions and rates'
     require_bytes(device, needed, text)
 
@@ -123,20 +124,20 @@ def require_memory(
 
 
 def chain_of_operator(
-    device: Device, operator: EmpiricalOperator, settings: Settings, tol: float
+    device: Device, operator: EmpiricalOperator, options: DeviceOptions, tol: float
 ) -> DeviceChain:
     """The chain of a composed operator; its policy is mixed in on the device, its matrix transposed there."""
     rows, gamma, n_states = operator.rows, operator.gamma, operator.n_states
     require_sizes(n_states, rows.n_hubs)
-    build = _streamed_parts if settings.chunk_rows is not None else _resident_parts
-    matrix, columns = build(device, operator, settings)
+    build = _streamed_parts if options.chunk_rows is not None else _resident_parts
+    matrix, columns = build(device, operator, options)
     shares, distributions = (
-        device.upload(part.ravel() if part.size else np.zeros(1), settings.storage)
+        device.upload(part.ravel() if part.size else np.zeros(1), options.storage)
         for part in (operator.gather(rows.out).T, rows.distribution)
     )
-    first = None if operator.initial is None else device.upload(operator.initial, settings.storage)
+    first = None if operator.initial is None else device.upload(operator.initial, options.storage)
     from_start = np.zeros(n_states) if operator.initial is None else (1.0 - gamma) * operator.initial
-    start = device.upload(from_start, settings.storage)
+    start = device.upload(from_start, options.storage)
     push = Equation(device, matrix, shares, distributions, rows.n_hubs, start, gamma, n_states, tol)
     return DeviceChain(push, first, columns)
 
@@ -149,38 +150,35 @@ def require_sizes(n_states: int, n_hubs: int) -> None:
         raise ValueError(f"the device path serves {MOST_HUBS} distributions to fall back to, not {n_hubs}")
 
 
-def _resident_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
-    """The matrix by column, and (indptr, columns, rates) by row; rows of counts are uploaded or lie there."""
+def _resident_parts(device: Device, operator: EmpiricalOperator, options: DeviceOptions) -> tuple[Any, Any]:
+    """The matrix by column, and (indptr, columns, rates) by row: counts go up, and are composed there."""
     rows, n_states, up = operator.rows, operator.n_states, device.upload
     n_entries = rows.indices.size
-    needed = required_bytes(operator, n_entries, settings.storage)
-    require_memory(device, needed, operator, n_entries, settings)
-    indptr, columns, weight = rows.indptr, rows.indices, rows.weight
-    if not isinstance(operator, DeviceOperator):
-        indptr, columns = up(indptr, equation.index_type(n_entries)), up(columns, np.int32)
-        weight = up(weight if weight.dtype == np.int64 else weight.astype(np.float64, copy=False))
+    needed = required_bytes(operator, n_entries, options.storage)
+    require_memory(device, needed, operator, n_entries, options)
+    indptr, columns = up(rows.indptr, equation.index_type(n_entries)), up(rows.indices, np.int32)
+    weight = up(rows.weight, None if rows.weight.dtype == np.int64 else np.float64)
     policy = np.ones(operator.n_cells) if operator.policy is None else operator.policy.ravel()
     n_actions = operator.n_cells // n_states
     sources, rates = equation.composed_rates(
-        device, indptr, weight, up(rows.scale), up(policy), n_actions, settings.storage
+        device, indptr, weight, up(rows.scale), up(policy), n_actions, options.storage
     )
     by_column = equation.transposed(device, columns, n_states, sources, rates, np.dtype(indptr.dtype))
     return equation.resident_matrix(device, *by_column), (indptr[::n_actions].copy(), columns, rates)
 
 
-def _streamed_parts(device: Device, operator: EmpiricalOperator, settings: Settings) -> tuple[Any, Any]:
+def _streamed_parts(device: Device, operator: EmpiricalOperator, options: DeviceOptions) -> tuple[Any, Any]:
     """The matrix by column and by row, both kept on the host and fed through the same buffers."""
-    assert settings.chunk_rows is not None
-    if isinstance(operator, DeviceOperator):
-        raise ValueError("chunk_rows streams counts that lie on the host; these already lie on the device")
+    assert options.chunk_rows is not None
     by_row = operator.chain.kernel()
     both = (by_row.T.tocsr(), by_row)
-    most = max(equation.most_entries(held.indptr, settings.chunk_rows) for held in both)
-    needed = required_bytes(operator, by_row.nnz, settings.storage, most)
-    require_memory(device, needed, operator, by_row.nnz, settings)
-    buffers = device.empty(most, np.int32), device.empty(most, settings.storage)
+    most = max(equation.most_entries(held.indptr, options.chunk_rows) for held in both)
+    needed = required_bytes(operator, by_row.nnz, options.storage, most)
+    require_memory(device, needed, operator, by_row.nnz, options)
+    # Shared by both directions: passes follow one another on the stream, and no pass needs both.
+    buffers = device.empty(most, np.int32), device.empty(most, options.storage)
     by_column, backward = (
-        equation.streamed_matrix(device, held, settings.chunk_rows, buffers) for held in both
+        equation.streamed_matrix(device, held, options.chunk_rows, buffers) for held in both
     )
     return by_column, backward
 
@@ -236,20 +234,23 @@ def solve_chain(
 
 
 def device_distributions(
-    device: Device, operator: EmpiricalOperator, follow_initial: bool, controls: Controls, settings: Settings
+    device: Device,
+    operator: EmpiricalOperator,
+    follow_initial: bool,
+    controls: Controls,
+    options: DeviceOptions,
 ) -> Distributions:
     """Those of an operator, solved on the device and brought to the host."""
     # A little stricter than asked where the residual is measured again on the host, which rounds otherwise.
     tol = 0.9 * controls.tol if operator.gamma < 1.0 else controls.tol
-    chain = chain_of_operator(device, operator, settings, tol)
-    found = solve_chain(chain, follow_initial, controls, settings.poll_every)
+    chain = chain_of_operator(device, operator, options, tol)
+    found = solve_chain(chain, follow_initial, controls, options.poll_every)
 
     def down(distribution: Any) -> Any:
         host = device.download(distribution).astype(np.float64)
         return host / host.sum() if operator.gamma == 1.0 else host
 
     every = tuple(map(down, found.every))
-    if not isinstance(operator, DeviceOperator):
-        found.outcome.residual = None
+    found.outcome.residual = None  # of the distribution as it arrived, the caller measures it again
     single = every[0] if len(every) == 1 else None if found.single is None else down(found.single)
     return Distributions(single, every, found.outcome)

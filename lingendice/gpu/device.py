@@ -47,6 +47,8 @@ class Device:
         self._number = cupy.cuda.Device().id
         properties = cupy.cuda.runtime.getDeviceProperties(self._number)
         self.name: str = properties["name"].decode()
+        # A multiprocessor holds 2,048 threads at most, 8 blocks of 256. Twice as many blocks leave it one to
+        # begin with when another has ended early; more would only make longer lists of partial sums.
         self.most_blocks = 16 * int(properties["multiProcessorCount"])
         """Blocks that keep the device busy: kernels take the rest in strides."""
 
@@ -86,6 +88,8 @@ class Device:
 
     def copy(self, into: Any, array: NDArray[Any]) -> None:
         """Fill a device array from page-locked memory of the host, on the current stream."""
+        # On the stream of the kernels: it waits for those that still read what the buffer held before, and
+        # those launched next wait for it. The host does not wait at all, which takes page-locked memory.
         into.set(array, stream=self._cupy.cuda.get_current_stream())
 
     def load(self, kernel: str, arguments: tuple[str, ...]) -> Callable[..., None]:
@@ -102,12 +106,14 @@ class Device:
         cuda = self._cupy.cuda
         work()  # which also compiles the kernels: that cannot be captured
         cuda.get_current_stream().synchronize()
+        # The default stream cannot be captured; a blocking one is tied to it, and work there would invalidate
+        # the capture.
         stream = cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             work()
             graph = stream.end_capture()
-        again: Callable[[], None] = graph.launch
+        again: Callable[[], None] = graph.launch  # on whatever stream is the current one by then
         return again
 
 
@@ -124,7 +130,8 @@ def _function(cupy: Any, device_number: int, kernel: str, arguments: tuple[str, 
 
 @cache
 def _compiled(cupy: Any, module: str, single: bool) -> Any:
-    """One RawModule a source and precision, compiled by NVRTC once; CuPy keeps the result on disk."""
+    """One RawModule per source and precision, compiled by NVRTC once; CuPy keeps the result on disk."""
+    # By precision: most users need one of them, and need not wait until the other is compiled, too.
     names = names_of(module, single)
     return cupy.RawModule(code=module_source(module), options=COMPILER_OPTIONS, name_expressions=names)
 
@@ -184,6 +191,7 @@ def current_device() -> Device:
 
 def n_blocks(device: Device, size: int, a_block: int) -> int:
     """Blocks for ``size`` pieces of work, ``a_block`` of them to a block."""
+    # One block even for nothing: CUDA refuses an empty grid. Kernels stride over what exceeds the grid.
     return max(1, min(-(-size // a_block), device.most_blocks))
 
 

@@ -5,43 +5,40 @@ Checks are the host's own, run on device arrays.
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from lingendice.data.checks import (
-    Floats,
     lies_on_device,
+    outside_level,
     read_flags,
     require_below,
     require_length,
-    require_nonnegative,
     require_reward,
     whole_array,
 )
-from lingendice.data.counts import CellSums, Counts
+from lingendice.data.counts import Counts
 from lingendice.data.logs import require_size, require_weights
-from lingendice.data.matrices import are_probabilities, require_entries, require_square, row_sum_tolerance
-from lingendice.gpu.catalog import OFFSETS, WEIGHTS
+from lingendice.gpu.catalog import OFFSETS
 from lingendice.gpu.device import Device, current_device, require_bytes
 from lingendice.gpu.equation import index_type, row_totals
-from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator
+
+if TYPE_CHECKING:
+    from lingendice.solvers.request import Request
 
 DENSE_BINS = 1 << 24
 """Bins up to which a dense table is counted into."""
+ARRAYS = ("policy", "behavior", "reward", "initial", "restart")
+FEATURES = ("features", "dual_features")
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceCounts:
-    """Counts in the memory of a device: what :class:`lingendice.Counts` is on the host.
-
-    ``lg.solve(counts, device="cuda")`` takes it; ``to_host()`` copies it.
-    """
+    """Counts in the memory of a device; ``to_host()`` makes them :class:`lingendice.Counts`."""
 
     device: Device
     n_states: int
@@ -52,7 +49,6 @@ class DeviceCounts:
     reward_mean: Any = None
     reward_m2: Any = None
     initial_count: Any = None
-    has_sample_size: bool = True
 
     on_device = True
 
@@ -62,7 +58,7 @@ class DeviceCounts:
         return self.n_states * (self.n_actions or 1)
 
     def to_host(self) -> Counts:
-        """The same counts in host memory; the one way back, taken only when asked for."""
+        """The same counts in host memory, where they can be solved for, also on the device."""
         held: dict[str, Any] = {
             name: None if getattr(self, name) is None else self.device.download(getattr(self, name))
             for name in ("indptr", "indices", "count", "reward_mean", "reward_m2", "initial_count")
@@ -70,66 +66,12 @@ class DeviceCounts:
         held["indptr"] = held["indptr"].astype(np.int64)
         held["count"] = held["count"].astype(np.int64 if held["count"].dtype.kind == "i" else np.float64)
         held["reward_count"] = None if self.reward_mean is None else held["count"]
-        return Counts(self.n_states, self.n_actions, **held, has_sample_size=self.has_sample_size)
-
-    @cached_property
-    def cell_sums(self) -> CellSums:
-        """Sums over cells, on the host; entries stay where they are."""
-        device, down = self.device, self.device.download
-        require_nonnegative("counts.count", self.count, "counts are at least 0")
-        total = row_totals(device, self.indptr, self.count)
-        cell_count: NDArray[Any] = down(total)
-        ended = np.zeros(self.n_cells)
-        if self.count.size:
-            # An end is the last entry of its row, in the column past the states.
-            last = np.where(total > 0.0, self.indptr[1:].astype(np.int64) - 1, 0)
-            ends = (total > 0.0) & (self.indices[last] == self.n_states)
-            ended = down(np.where(ends, self.count[last], 0)).astype(np.float64)
-        reward = None
-        if self.reward_mean is not None:
-            earned = down(row_totals(device, self.indptr, self.count * self.reward_mean))
-            reward = np.divide(
-                earned, cell_count, out=np.full(cell_count.size, np.nan), where=cell_count > 0.0
-            )
-        if np.dtype(self.count.dtype).kind == "i":
-            cell_count, ended = cell_count.astype(np.int64), ended.astype(np.int64)
-        frame = replace(
-            Counts.empty(self.n_states, self.n_actions),
-            initial_count=None if self.initial_count is None else down(self.initial_count),
-            has_sample_size=self.has_sample_size,
-        )
-        return CellSums.of(frame, cell_count, ended if ended.any() else None, reward)
+        return Counts(self.n_states, self.n_actions, **held)
 
     def __repr__(self) -> str:
         actions = "" if self.n_actions is None else f" x {self.n_actions:,} actions"
         size = f"{self.n_states:,} states{actions}, {self.count.size:,} distinct"
         return f"DeviceCounts({size}, on {self.device.name})"
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceOperator(EmpiricalOperator):
-    """The operator of counts on a device: its vectors are here, the entries of its rows there."""
-
-    device: Any = None
-
-    @classmethod
-    def of(cls, counts: DeviceCounts, choices: Choices) -> DeviceOperator:
-        """Composed by the host from sums over cells."""
-        composed = compose(counts.cell_sums, choices)
-        held = {part.name: getattr(composed, part.name) for part in fields(EmpiricalOperator)}
-        rows = replace(composed.rows, indptr=counts.indptr, indices=counts.indices, weight=counts.count)
-        # Whoever reaches for entries meets device arrays, and not an empty matrix.
-        sums = copy(counts.cell_sums)
-        sums.__dict__.update(indptr=counts.indptr, indices=counts.indices, count=counts.count)
-        return cls(**held | {"rows": rows, "counts": sums}, device=counts.device)
-
-    def expected_next(self, state_values: Floats) -> Floats:
-        """K applied to values over states."""
-        device, rows = self.device, self.rows
-        values = device.upload(np.append(state_values, 0.0))  # an end is worth nothing
-        counted = row_totals(device, rows.indptr, rows.weight * values[rows.indices])
-        fallen = rows.out @ (rows.distribution @ state_values)
-        return rows.scale * device.download(counted) + fallen  # type: ignore[no-any-return]
 
 
 def count_transitions(
@@ -169,7 +111,7 @@ def count_transitions(
     >>> import cupy, lingendice as lg                                           # doctest: +SKIP
     >>> state, following = cupy.array([0, 1]), cupy.array([1, 0])               # doctest: +SKIP
     >>> counts = lg.gpu.count_transitions(state, following, n_states=2)         # doctest: +SKIP
-    >>> lg.solve(counts, device="cuda").stationary                              # doctest: +SKIP
+    >>> lg.solve(counts.to_host(), device="cuda").stationary                    # doctest: +SKIP
     array([0.5, 0.5])
     """
     device = current_device()
@@ -277,7 +219,7 @@ def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tu
 
     Rows of equal keys are added up in the order of the log.
     """
-    n, order = int(keys.size), device.sort_order(keys)
+    n, order = int(keys.size), device.sort_order(keys)  # stable: equal keys stay in the order of the log
     keys = keys[order]
     changes = keys[1:] != keys[:-1]
     places = np.flatnonzero(changes)
@@ -297,7 +239,7 @@ def _count_by_sorting(device: Device, keys: Any, weight: Any, reward: Any) -> tu
         reward = reward[order].astype(np.float64, copy=False)
         share = 1.0 if weight is None else weight
         mean = row_totals(device, first, share * reward) / np.where(count > 0, count, 1)
-        reward = reward - mean[run]
+        reward = reward - mean[run]  # centered first: squares of rewards far from 0 would cancel
         deviation = row_totals(device, first, share * reward * reward)
     if weight is not None and not bool((count > 0).all()):
         kept = np.flatnonzero(count > 0)
@@ -317,56 +259,59 @@ def _tally(device: Device, ids: Any, n: int) -> Any:
     return np.bincount(ids, minlength=n) if ids.size else device.zeros(n, np.int64)
 
 
-def read_matrix(device: Device, data: Any) -> DeviceCounts:
-    """A square matrix on the device, dense or cupyx sparse, as counts; rows are sources."""
-    if hasattr(data, "tocsr"):
-        flags = np.dtype(getattr(data, "dtype", np.float64)).kind == "b"
-        compressed = (data.astype(np.float64) if flags else data).tocsr()  # for True + True is True there
-        if not getattr(compressed, "has_canonical_format", True):
-            compressed = compressed.copy()
-            compressed.sum_duplicates()
-        require_square(compressed.shape)
-        indptr, indices = compressed.indptr, compressed.indices.astype(np.int32, copy=False)
-        count = compressed.data.astype(np.int64) if flags else _weights(compressed.data)
-        _require_rows(device, indptr, indices, compressed.shape[0], int(count.size))
-    else:
-        indptr, indices, count = _compress(device, device.adopt(data))
-    n = indptr.size - 1
-    if count.size == 0:
-        raise ValueError("there are no transitions to learn from: the counts are empty; add data first")
-    require_entries(indptr, indices, count)
-    totals = device.download(row_totals(device, indptr, count))
-    tolerance = row_sum_tolerance(np.dtype(count.dtype))
-    sampled = not are_probabilities(count, totals, tolerance)
-    return DeviceCounts(device, n, None, indptr, indices, count, has_sample_size=sampled)
+# -- from the device to the host ---------------------------------------------------------------------------
 
 
-def _weights(values: Any) -> Any:
-    dtype = np.dtype(_real("counts", values).dtype)
-    if dtype.name in WEIGHTS:
-        return values
-    return values.astype(np.float64) if dtype.kind == "f" else whole_array("counts", values)
+class HostCopyWarning(UserWarning):
+    """Data that lie on the device are copied to the host, where operators are composed and solutions lie."""
 
 
-def _require_rows(device: Device, indptr: Any, indices: Any, n: int, n_entries: int) -> None:
-    """Refuse compressed rows that point outside, which kernels would follow."""
-    sound = (indptr.size, indices.size) == (n + 1, n_entries)
-    if sound and n_entries:
-        ends = device.download(indptr[n]) == n_entries and device.download(indptr[0]) == 0
-        rises = bool(device.download((indptr[1:] >= indptr[:-1]).min()))
-        inside = bool(device.download(((indices >= 0) & (indices < n)).min()))
-        sound = bool(ends) and rises and inside
-    if not sound:
+def on_host(data: Any, request: Request) -> tuple[Counts, Request]:
+    """Counts or a matrix on the device as counts on the host, and the request with its arrays there.
+
+    A warning says that they are copied.
+    """
+    if request.method.device == "cpu":
         raise ValueError(
-            f"the compressed rows of counts point outside {n} x {n}; rebuild the matrix from its entries"
+            'the data lie on a CUDA device and device="cpu"; pass device="cuda" to solve there, '
+            "or copy them to the host first"
         )
+    device = data.device if isinstance(data, DeviceCounts) else current_device()
+
+    def down(value: Any) -> Any:
+        return device.download(device.adopt(value)) if lies_on_device(value) else value
+
+    counts = data.to_host() if isinstance(data, DeviceCounts) else _matrix_on_host(device, data)
+    size = sum(part.nbytes for part in (counts.indptr, counts.indices, counts.count))
+    warnings.warn(
+        f"the counts on the device ({size / 1e6:.3g} MB) are copied to the host, where the operator is "
+        "composed and the arrays of the solution lie; copy them first if that is meant: counts.to_host(), or "
+        "cupy.asnumpy(matrix)",
+        HostCopyWarning,
+        stacklevel=outside_level(),
+    )
+    problem, objective = request.problem, request.objective
+    return counts, request._replace(
+        problem=problem._replace(**{name: down(getattr(problem, name)) for name in ARRAYS}),
+        objective=objective._replace(**{name: down(getattr(objective, name)) for name in FEATURES}),
+    )
 
 
-def _compress(device: Device, dense: Any) -> tuple[Any, Any, Any]:
-    """Compressed rows of a dense matrix: entries that are not zero, in the order of rows."""
-    require_square(dense.shape)
-    n = dense.shape[0]
-    flat = _weights(dense).reshape(n * n)
-    places = np.flatnonzero(flat)
-    ends = np.searchsorted(places, device.arange(n + 1) * np.int64(n))
-    return ends, (places % np.int64(n)).astype(np.int32), flat[places]
+def _matrix_on_host(device: Device, data: Any) -> Counts:
+    """A square matrix on the device, dense or cupyx sparse; the checks are those of a matrix on the host."""
+    if not hasattr(data, "tocsr"):
+        return Counts.from_matrix(device.download(device.adopt(data)), copy=False)
+    # Duplicates are added up on the way to compressed rows, and True + True is True there.
+    flags = np.dtype(getattr(data, "dtype", np.float64)).kind == "b"
+    rows = (data.astype(np.float64) if flags else data).tocsr()
+    parts = [device.download(part) for part in (rows.data, rows.indices, rows.indptr)]
+    try:
+        matrix = csr_array(tuple(parts), shape=rows.shape)
+        matrix.check_format(full_check=True)  # kernels follow the places of entries without looking
+    except ValueError as error:
+        n, n_columns = rows.shape
+        raise ValueError(
+            f"the compressed rows of counts point outside {n} x {n_columns}; rebuild the matrix from its "
+            "entries"
+        ) from error
+    return Counts.from_matrix(matrix, copy=False)

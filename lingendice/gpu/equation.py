@@ -27,6 +27,8 @@ SCRATCH = 32 * 8
 """Bytes of shared memory for the sum of one number over a block."""
 FEW, SOME, MANY = 6, 96, 2048
 """Longest rows of 1, 8 and 32 lanes; longer ones are cut into segments of MANY entries, one block each."""
+# A group of lanes reads consecutive entries at once. With more lanes than entries some idle; with too few,
+# each reads far from its neighbors, and a row of thousands still runs when all others have ended.
 
 
 class LongRows(NamedTuple):
@@ -84,6 +86,7 @@ class PullMatrix:
             if self.buffers is None:
                 yield chunk, chunk.sources, chunk.rates
                 continue
+            # The same buffers for every chunk: the stream makes each copy wait for the kernels before it.
             sources, rates = (buffer[: chunk.rates.size] for buffer in self.buffers)
             if chunk.rates.size:
                 self.device.copy(sources, chunk.sources)
@@ -180,27 +183,6 @@ class Equation:
     n_in: int
     tol: float = 0.0
 
-    @classmethod
-    def of(
-        cls, device: Device, matrix: Any, gamma: float, storage: Any, shares: Any = (),
-        distributions: Any = (),
-    ) -> Equation:  # fmt: skip
-        """Upload a SciPy matrix, and K rows of shares and distributions; there is no start."""
-        up = device.upload
-        places = up(matrix.indptr, index_type(matrix.nnz)), up(matrix.indices, np.int32)
-        flat = [up(np.ravel(part) if len(part) else np.zeros(1), storage) for part in (shares, distributions)]
-        start = device.zeros(matrix.shape[0], storage)
-        held = resident_matrix(device, *places, up(matrix.data, storage))
-        return cls(device, held, flat[0], flat[1], len(distributions), start, gamma, matrix.shape[1])
-
-    @classmethod
-    def both_ways(
-        cls, device: Device, matrix: Any, gamma: float, storage: Any, shares: Any, distributions: Any
-    ) -> tuple[Equation, Equation]:
-        """Of the transpose of a matrix of rates by source, and of the matrix itself: hubs change roles."""
-        push = cls.of(device, matrix.T.tocsr(), gamma, storage, shares, distributions)
-        return push, cls.of(device, matrix, gamma, storage, distributions, shares)
-
     def __post_init__(self) -> None:
         device = self.device
         self.scalars = device.zeros(SCALARS, np.float64)
@@ -233,6 +215,8 @@ class Equation:
 
     def finish(self, n_parts: int, role: Any) -> None:
         """Add up what the blocks of a pass left, and decide whether to stop, on the device."""
+        # One block, which adds the partial sums in the order of the blocks that left them: the same bits on
+        # every run. Launches that follow read the flag it sets, so that nobody waits for the host.
         launch(
             self.device, "finish_pass", (), 1,
             (np.int32(n_parts), self.partials, role, np.float64(self.gamma), np.float64(self.tol),

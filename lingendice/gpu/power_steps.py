@@ -82,6 +82,7 @@ def iterate_distribution(
     equation.weigh(rows[0])
     cycle = _Cycle(equation, iterates, rows)
     streamed = equation.matrix.streamed
+    # A graph holds launches over fixed memory: a cycle that copies chunks in between is launched one by one.
     repeat = cycle if streamed else device.record(cycle)
     smooth: Callable[[], None] | None = cycle.smooth if streamed else None
     made = 0 if streamed else 1  # recording makes a cycle
@@ -127,7 +128,7 @@ class _Watch:
         self._best, self._since, self._read = math.inf, 0, 0
 
     def read(self) -> None:
-        """Look at the scalars on the device."""
+        """Look at the scalars on the device: the host waits here, and nowhere else in a run."""
         equation, download = self.equation, self.equation.device.download
         scalars, self.done = download(equation.scalars), bool(download(equation.done)[0])
         self.steps, self.error = int(scalars[eq.STEPS]), float(scalars[eq.ERROR])

@@ -1,120 +1,19 @@
-"""Solutions of problems whose data lie elsewhere: on a device, where arrays stay, or in rows on a cluster."""
+"""Solutions of problems whose rows lie on a cluster."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lingendice.data.checks import Floats
-from lingendice.gpu.device import Device
-from lingendice.gpu.device_counts import DeviceCounts
-from lingendice.model.compose import Choices, compose
-from lingendice.model.operator import EmpiricalOperator
+from lingendice.model.compose import Choices
 from lingendice.results.allowance import rounding_of
 from lingendice.results.interval import Influence, Piece
-from lingendice.results.result import Row
 from lingendice.results.solution import Solution
 from lingendice.results.targets import Interval
 from lingendice.solvers.control import Controls
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DeviceSolution(Solution):
-    """A :class:`lingendice.Solution` whose ``stationary``, ``tau``, ``distributions``, ``data_distribution``
-    are device arrays.
-
-    Numbers (``value``, ``leak``, ``residual``, ...) are plain floats. What needs the data on the host
-    (intervals, diagnostics, values of states) asks for ``to_host()``.
-    """
-
-    host: Solution | None = None
-    """The same with arrays on the host."""
-    device: Device | None = None
-    rows: DeviceCounts | None = None
-    """Counts whose rows lie on the device alone."""
-    certified: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, host: Solution, device: Device, rows: DeviceCounts | None = None) -> DeviceSolution:
-        """Show the arrays of a solution on the device."""
-        up = device.upload
-        held = {part.name: getattr(host, part.name) for part in fields(Solution)}
-        held |= {
-            "state_distribution": None if host.state_distribution is None else up(host.state_distribution),
-            "state_distributions": tuple(map(up, host.state_distributions)),
-            "cell_ridge_distribution": None,
-        }
-        return cls(**held, host=host, device=device, rows=rows)
-
-    def __post_init__(self) -> None:
-        """Arrays on the device have no flag that would keep them from being written to."""
-
-    def to_host(self) -> Solution:
-        """An ordinary solution; rows that lie on the device are copied, and this is the one way back."""
-        assert self.host is not None
-        if self.rows is None:
-            return self.host
-        return replace(self.host, source=compose(self.rows.to_host(), self.host.operator.choices))
-
-    @property
-    def operator(self) -> EmpiricalOperator:  # type: ignore[override]
-        """Not there: the operator would have to move to the host."""
-        raise ValueError("the data of this solution lie on the device; call sol.to_host() to copy them first")
-
-    def _interval(self, level: float, of: Any, method: str, **options: Any) -> Any:
-        raise ValueError(
-            "intervals need the data on the host: sol.to_host().interval(...); lingendice.gpu.bootstrap "
-            "resamples on the device"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as strict JSON types, which means a copy on the host."""
-        return self.to_host().to_dict()
-
-    def facts(self, asked: bool = True) -> list[Row]:
-        """Those of the solution on the host; what needs rows is not computed there."""
-        assert self.host is not None
-        facts = self.host.facts(asked and self.rows is None)
-        told = asked and self.rows is not None and self.state_distribution is not None
-        return [*facts, ("interval, checks", "not computed: sol.to_host()")] if told else facts
-
-    def __getstate__(self) -> dict[str, Any]:
-        raise ValueError("a solution on the device does not pickle; pickle sol.to_host()")
-
-
-def _array(name: str) -> Any:
-    def read(self: DeviceSolution) -> Any:
-        assert self.device is not None
-        value = getattr(self.host, name)
-        if isinstance(value, tuple):
-            return tuple(map(self.device.upload, value))
-        return self.device.upload(np.asarray(value))
-
-    return property(read, doc=f"``{name}`` of a solution, on the device.")
-
-
-def _number(name: str, by_rows: bool = False) -> Any:
-    def read(self: DeviceSolution) -> Any:
-        held = self.host if self.rows is None or not by_rows else self.operator  # which says why not
-        return getattr(held, name)
-
-    return property(read, doc=f"``{name}`` of a solution.")
-
-
-for _name in ("stationary", "distributions", "data_distribution", "supported", "tau", "cell_distribution"):
-    setattr(DeviceSolution, _name, _array(_name))
-for _name in (
-    "leak", "terminal_mass", "effective_sample_size", "value", "expected_return", "expected_length",
-    "episode_steps",
-):  # fmt: skip
-    setattr(DeviceSolution, _name, _number(_name))
-for _name in ("value_bounds", "gap"):
-    setattr(DeviceSolution, _name, _number(_name, by_rows=True))
-
-
-# -- rows on a cluster -----------------------------------------------------------------------------------
 
 NOT_CLUSTERED = (
     "transitions taken as a Markov chain's, not clustered by episode: counts on a cluster know none; "

@@ -127,19 +127,9 @@ def solve_extragradient(
             f'{problem.divergence.name} has a constrained dual: use method="convex"'
             ", or Wasserstein(gradient_penalty=...) for the smooth stand-in"
         )
-    return approach(problem, ExtragradientSteps(Geometry(problem), starting_point(problem, start)), tol)
-
-
-def starting_point(problem: RatioProblem, given: tuple[Floats, Floats, float] | None) -> SaddlePoint:
-    """The given point, or the problem's own start with no dual."""
-    return SaddlePoint(*(given or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)))
-
-
-def approach(
-    problem: RatioProblem, steps: ExtragradientSteps, tol: float, most_idle: int | None = None
-) -> SaddleSolver:
-    """Steps, certificates and restarts until the gap is small, or ``most_idle`` checks in a row are idle."""
-    n_iter, idle, checkpoints = 0, 0, Checkpoints()
+    first = start or (problem.start(), np.zeros(problem.dual_features.n_features), 0.0)
+    steps = ExtragradientSteps(Geometry(problem), SaddlePoint(*first))
+    n_iter, checkpoints = 0, Checkpoints()
     since_restart, next_check, gap_at_restart = 0, FIRST_CHECK, math.inf
     while True:
         steps.advance()
@@ -149,9 +139,8 @@ def approach(
                 certified(problem, *point, tol, "extragradient", n_iter) for point in steps.points()
             ]
             found = min(candidates, key=lambda outcome: gap_order(outcome.gap.value))
-            idle = 0 if gap_order(found.gap.value) < 0.99 * checkpoints.gap else idle + 1
             checkpoints.note(found)
-            if checkpoints.gap <= tol or steps.broken or (most_idle is not None and idle >= most_idle):
+            if checkpoints.gap <= tol or steps.broken:
                 break
             gap = found.gap.value
             if gap <= WORTH_RESTARTING * gap_at_restart or since_restart >= MOST_STEPS:
@@ -178,9 +167,8 @@ class ExtragradientSteps:
 
     def _begin(self) -> None:
         self.began, self.field = self.at, self.geometry.field(self.at)
-        # In double precision however the point is stored: thousands of steps are added up.
-        sums = [np.zeros_like(part, dtype=np.float64) for part in (self.at.w, self.at.v)]
-        self.total, self.weight = SaddlePoint(*sums, 0.0), 0.0
+        self.total = SaddlePoint(np.zeros_like(self.at.w), np.zeros_like(self.at.v), 0.0)
+        self.weight = 0.0
 
     def advance(self) -> None:
         """One step; its length is cut until the field changes by no more than it allows."""
@@ -216,5 +204,4 @@ class ExtragradientSteps:
         self._begin()
 
     def _average(self) -> SaddlePoint:
-        w, v, u = (part / self.weight for part in self.total)
-        return SaddlePoint(w.astype(self.at.w.dtype), v.astype(self.at.v.dtype), u)
+        return SaddlePoint(*(part / self.weight for part in self.total))

@@ -228,7 +228,7 @@ class RatioProblem:
         return coupled - self._dual_cost(mass, f, v) + rest + self._ridge_value(w)
 
     def gradients(self, w: Floats, v: Floats, u: float) -> tuple[Floats, Floats, float]:
-        """Gradients of J in w, v and u; all of it runs on device arrays, too."""
+        """Gradients of J in w, v and u."""
         tau, f = self.features.apply(w), self.dual_features.apply(v)
         mass = self.flow.p * tau
         to_tau = self.flow.apply(f) - f

@@ -224,8 +224,6 @@ class Request(NamedTuple):
     def require_horizon_terms(self) -> None:
         """Refuse what the recursion over a horizon has no use for."""
         problem, objective = self.problem, self.objective
-        if self.method.device != "cpu":
-            raise NotAvailableYet(f"horizon= on device={self.method.device!r}", 'use device="cpu"')
         if problem.leak == "absorb" or problem.terminal == "restart" or problem.ratio == "state":
             name = "leak" if problem.leak == "absorb" else "ratio" if problem.ratio == "state" else "terminal"
             raise ValueError(

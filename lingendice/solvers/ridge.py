@@ -24,7 +24,7 @@ import math
 from collections.abc import Generator
 from copy import copy
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,6 @@ class RidgeSystem:
 
     Set-up is O(nnz); nothing of the size cells x cells is formed.
     """
-
-    where = ""
-    """Where the steps are made, for the reason that a solution gives."""
 
     def __init__(self, operator: EmpiricalOperator, ridge: float) -> None:
         self.operator = operator
@@ -197,7 +194,7 @@ class RidgeSystem:
         return Outcome(
             distribution=distribution,
             method="ridge",
-            reason=f"conjugate gradients on the ridge problem{self.where}",
+            reason="conjugate gradients on the ridge problem",
             converged=stop is None and ending.settled and bool(np.isfinite(distribution).all()),
             n_iter=steps,
             error=error,
@@ -238,9 +235,9 @@ class RidgeSystem:
         distribution[self.seen] = y * self.q
         return self.flow.completed(distribution)
 
-    def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> Descent:
+    def descent(self, free: NDArray[np.bool_], y: Floats, residual: Floats) -> _Descent:
         """Conjugate gradients over the free entries from y, where the gradient is -residual."""
-        return _HostDescent(self, free, y, residual)
+        return _Descent(self, free, y, residual)
 
     # -- adjoint ----------------------------------------------------------------------------------
 
@@ -308,20 +305,6 @@ class RidgeSystem:
         rows = np.zeros(self.flow.n_cells)
         rows[self.seen] = seen
         return rows
-
-
-class Descent(Protocol):
-    """Conjugate gradients under way."""
-
-    def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
-        """More steps: the squared residual in the norm of the preconditioner, and how many were made.
-
-        They end at ``goal``, after ``at_most``, or when other work has waited long enough. The square is nan
-        where the matrix is not positive definite in floating point.
-        """
-
-    def point(self) -> tuple[Floats, Floats]:
-        """The point reached and its residual."""
 
 
 class _Ending:
@@ -394,12 +377,19 @@ class _Ending:
         return min(system.distribution_error(distribution, moved), bound), "estimate"
 
 
-class _HostDescent:
+class _Descent:
+    """Conjugate gradients under way."""
+
     def __init__(self, system: RidgeSystem, free: NDArray[np.bool_], y: Floats, residual: Floats) -> None:
         self.system, self.free, self.y, self.residual = system, free, y, residual.copy()
         self.direction, self.squared = np.empty_like(y), -1.0
 
     def advance(self, goal: float, at_most: int | None = None) -> tuple[float, int]:
+        """More steps: the squared residual in the norm of the preconditioner, and how many were made.
+
+        They end at ``goal``, after ``at_most``, or when other work has waited long enough. The square is nan
+        where the matrix is not positive definite in floating point.
+        """
         from lingendice.kernels.ridge_gradients import descend
 
         system = self.system
@@ -413,6 +403,7 @@ class _HostDescent:
         return self.squared, done
 
     def point(self) -> tuple[Floats, Floats]:
+        """The point reached and its residual."""
         return self.y, self.residual
 
 

@@ -53,23 +53,19 @@ LARGEST_TABLE = 600
 """Cells up to which a tabular problem is solved by dense Newton steps."""
 EXPRESSED = 1e-8
 """1 - cosine between a mixture of distributions and its projection on features that can express it."""
-Choose: TypeAlias = Callable[[RatioProblem, str], tuple[str, str]]
-"""The method for a problem, given what the caller said, and why."""
 Start: TypeAlias = "Callable[[RatioProblem, str, MethodChoices, dict[str, Any], Controls], SaddleSolver]"
 """Begins to solve a problem by a method."""
 
 
-def solve_saddle(
-    operator: EmpiricalOperator, request: Request, choose: Choose | None = None, start: Start | None = None
-) -> SaddleFit:
+def solve_saddle(operator: EmpiricalOperator, request: Request, start: Start | None = None) -> SaddleFit:
     """Build the problem, choose a method and say why, and run it to a certified gap.
 
-    A device has methods and steps of its own, and nothing else.
+    ``start`` begins the steps where they are not made on the host.
     """
     controls = request.limits
     problem, back = read_problem(operator, request.objective)
     _require_one_optimum(operator, problem, controls)
-    method, reason = (choose or choose_method)(problem, request.method.name)
+    method, reason = choose_method(problem, request.method.name)
     options = read_options(method, request.method.options)
     asked = problem
     if method == "sgd":

@@ -62,13 +62,11 @@ class Memory:
 FUNCTIONS = {
     "argmax",
     "bincount",
-    "clip",
     "cumsum",
     "flatnonzero",
     "ndim",
     "searchsorted",
     "where",
-    "zeros_like",
 }
 """Functions of NumPy that device code calls on device arrays; CuPy has them by the same names."""
 MEMORY = Memory()
@@ -185,8 +183,8 @@ class EmulatedDevice:
     """Kernels from a library made by ``build_emulator``, run in the order that a seed decides."""
 
     name = "the emulator"
-    most_blocks = 3
-    most_shared = 48 * 1024
+    most_blocks = 3  # so few that small arrays, too, make kernels stride
+    most_shared = 48 * 1024  # what a block may have on every GPU without asking for more
 
     def __init__(self, library: Path, seed: int = 0, order: int = 2, block: int = 64) -> None:
         self.path = library
@@ -238,7 +236,7 @@ class EmulatedDevice:
         return self.free
 
     def record(self, work):
-        work()
+        work()  # as on CuPy, where the first time compiles what a capture cannot
         capture = Capture(self)
         _captures.append(capture)
         try:

@@ -14,8 +14,7 @@ from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_distribution, random_counts, random_log
-from lingendice.gpu import backend, chain, count_transitions
-from lingendice.gpu import device_bootstrap as resampling
+from lingendice.gpu import chain, count_transitions, solver
 from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.gpu.device_counts import counting_bytes
 from lingendice.gpu.power_steps import recurrent_classes
@@ -70,7 +69,7 @@ def test_searches_for_classes_look_seldom(emulator):
     n = 300
     ring = sparse.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n))
     operator = compose(lg.Counts.from_matrix(ring), Choices(1.0))
-    held = chain.chain_of_operator(emulator, operator, chain.Settings(), 1e-9)
+    held = chain.chain_of_operator(emulator, operator, chain.DeviceOptions(), 1e-9)
     down = emulator.downloaded
     (found,) = recurrent_classes(held.push, held.backward())
     looks = (emulator.downloaded - down) / 8
@@ -191,38 +190,17 @@ def test_counting_takes_what_was_estimated(emulator, monkeypatch, n_states, rewa
 
 
 @pytest.mark.parametrize("storage", ["float32", "float64"])
-@pytest.mark.parametrize("method", ["extragradient", "features", "sgd"])
 @pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
-def test_saddle_points_take_what_was_estimated(emulator, monkeypatch, method, storage):
+def test_sgd_takes_what_was_estimated(emulator, monkeypatch, storage):
     estimates = []
-    plain = backend.require_bytes
-    monkeypatch.setattr(backend, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
+    plain = solver.require_bytes
+    monkeypatch.setattr(solver, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given)))
     counts = lg.Counts.from_transitions(**random_log(9000, n_states=800))
-    choices = {"policy": np.full((800, 3), 1.0 / 3.0), "bound": 4.0, "max_iter": 8, "method": method}
-    choices["options"] = {"storage": storage}
-    if method == "features":
-        choices |= {"features": np.random.default_rng(0).random((2400, 4)), "method": "extragradient"}
-    if method == "sgd":
-        choices["options"]["batch"] = 100
+    choices = {"policy": np.full((800, 3), 1.0 / 3.0), "bound": 4.0, "max_iter": 8, "method": "sgd"}
+    choices["options"] = {"storage": storage, "batch": 100}
     emulator.block = 256
     taken = taken_by(lambda: lg.solve(counts, 0.9, device="cuda", **choices))
     assert taken <= estimates[0] <= 3 * taken
     emulator.free = taken // 2
     with pytest.raises(DeviceMemoryError, match="GB of device memory"):
         lg.solve(counts, 0.9, device="cuda", **choices)
-
-
-@pytest.mark.parametrize("storage", ["float32", "float64"])
-def test_a_bootstrap_takes_what_was_estimated(emulator, monkeypatch, storage):
-    estimates = []
-    plain = resampling.require_bytes
-    monkeypatch.setattr(
-        resampling, "require_bytes", lambda *given: (estimates.append(given[1]), plain(*given))
-    )
-    counts = lg.Counts.from_transitions(**random_log(6000, n_states=60), keep_episodes=True)
-    policy = np.full((60, 3), 1.0 / 3.0)
-    emulator.block = 256
-    start = np.full(60, 1.0 / 60.0)
-    solution = lg.solve(counts, 0.9, policy=policy, initial=start, ridge=0, clone=0, device="cuda")
-    taken = taken_by(lambda: resampling.bootstrap(solution, 2, storage=storage))
-    assert taken <= estimates[0] <= 3 * taken

@@ -314,10 +314,9 @@ def test_memory_is_estimated_before_it_is_taken(emulator):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"ridge": 0.1, "options": {"chunk_rows": 2}}, "for the exact equation"),
         ({"ridge": 0.1, "method": "power-extrapolated"}, "solves the exact equation"),
-        ({"method": "gth"}, "method must be one of"),
-        ({"options": {"depth": 3}}, "no entry 'depth' on the device"),
+        ({"method": "newton"}, "method must be one of"),
+        ({"options": {"depth": 3}}, "no entry 'depth' for this method"),
         ({"options": {"storage": "float16"}}, "storage"),
         ({"options": {"chunk_rows": 0}}, "chunk_rows"),
         ({"device": "tpu"}, "device must be one of"),

@@ -199,7 +199,10 @@ MUTANTS = {
         "saddle", "if (now >= clock[EPOCH])", "if (now > clock[EPOCH])", "plain"
     ),
     "variate bound off by one": Mutant(
-        "resample", "threadIdx.x; i < n;\n", "threadIdx.x; i <= n;\n", "address"
+        "operator",
+        "i < n;\n         i += (long long)gridDim.x * blockDim.x) {\n        const unsigned long long bits",
+        "i <= n;\n         i += (long long)gridDim.x * blockDim.x) {\n        const unsigned long long bits",
+        "address",
     ),
 }
 

@@ -164,7 +164,6 @@ def test_policies_are_compared_over_a_horizon():
         ({"horizon": 3, "leak": "absorb"}, "leak='absorb' is for the stationary equation"),
         ({"horizon": 3, "terminal": "restart"}, "terminal='restart'"),
         ({"horizon": 3, "ratio": "state"}, "ratio='state'"),
-        ({"horizon": 3, "device": "cuda"}, 'use device="cpu"'),
     ],
 )
 def test_what_has_no_use_for_a_horizon_is_refused(options, says):

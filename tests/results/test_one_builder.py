@@ -16,7 +16,6 @@ KINDS = {
     "LinearSolution",
     "BaselineSolution",
     "ContinuousSolution",
-    "DeviceSolution",
 }
 
 

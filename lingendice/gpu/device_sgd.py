@@ -1,6 +1,4 @@
-"""GenDICE's saddle point on the device: extragradient over tables or features, and minibatch SGD over tables.
-
-Gaps are certified on the host, by the loops that drive the host's own steps.
+"""GenDICE's saddle point over tables on the device, by minibatch SGD; gaps are certified on the host.
 
 Samples of SGD do not depend on the iterates, so those of many steps are drawn at once and sorted by (step,
 coordinate). A step then computes the gradient of every sample at the old point, and one thread for each
@@ -14,29 +12,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from lingendice.data.checks import Floats
 from lingendice.divergences import FDivergence
 from lingendice.gpu.catalog import c_type
 from lingendice.gpu.device import Device, for_each, launch, n_blocks
-from lingendice.gpu.equation import SCRATCH, Equation
+from lingendice.gpu.equation import SCRATCH
 from lingendice.gpu.power_steps import POLL_SECONDS
-from lingendice.model.features import MatrixFeatures
-from lingendice.model.operator import Flow
 from lingendice.solvers.control import Controls
-from lingendice.solvers.extragradient import (
-    ExtragradientSteps,
-    Geometry,
-    SaddlePoint,
-    approach,
-    starting_point,
-)
 from lingendice.solvers.problem import RatioProblem, SaddleSolver
 from lingendice.solvers.sgd import alias_table, build_sampler, in_epochs, step_sizes
 
@@ -47,123 +34,19 @@ STEPS_AT_ONCE = 32
 STEP, EPOCH, MULTIPLIER_LENGTH, CLOCK = range(4)
 SHARED_WIDTH = 4096
 """Entries of a segment that are sorted in shared memory."""
-IDLE_CHECKS = 20
 
 
-def saddle_bytes(problem: RatioProblem, batch: int | None, value: int) -> int:
-    """Device memory of extragradient steps, or of SGD with samples of ``batch``; ``value`` bytes a number."""
+def sgd_bytes(problem: RatioProblem, batch: int, value: int) -> int:
+    """Device memory of SGD with ``batch`` samples per step; ``value`` bytes per stored number."""
     flow = problem.flow
-    n, n_states = flow.n_cells, flow.n_states
-    n_entries, n_hubs = flow.rows.indices.size, flow.rows.n_hubs
-    if batch is not None:
-        tables = 20 * (n_entries + n * n_hubs) + 12 * n_hubs * n_states + 44 * n
-        a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
-        vectors = (11 * value + 5 * 8) * n  # values, boxes, lengths; sums, last steps and p are double
-        return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
-    maps = [features for features in (problem.features, problem.dual_features) if features.n_features != n]
-    over_features = sum(2 * (4 + value) * part.n_entries + 5 * value * (part.n_features + n) for part in maps)
-    n_point = problem.features.n_features + problem.dual_features.n_features + 1
-    matrices = 2 * (4 + value) * n_entries + (16 + value + 4 * value * n_hubs) * (n + n_states)
-    vectors = (10 * value + 2 * 8) * n_point + value * (10 * n + 5 * n_states)
-    return matrices + vectors + over_features
+    n, n_hubs = flow.n_cells, flow.rows.n_hubs
+    tables = 20 * (flow.rows.indices.size + n * n_hubs) + 12 * n_hubs * flow.n_states + 44 * n
+    a_step = (12 + 8 + 8 * (2 + 6)) * batch  # samples, and entries padded to powers of two
+    vectors = (11 * value + 5 * 8) * n  # values, boxes, lengths; sums, last steps and p are double
+    return vectors + tables + STEPS_AT_ONCE * a_step + (5 * value) * batch
 
 
-class DeviceFlow:
-    """What :class:`lingendice.model.operator.Flow` is to gradients, on the device.
-
-    Where mass that enters unseen cells goes on from the restart distribution, that is one more distribution
-    to fall back to: its share of each cell is the chance of entering them.
-    """
-
-    def __init__(self, device: Device, flow: Flow, storage: np.dtype[Any]) -> None:
-        policy = np.ones((flow.n_cells, 1)) if flow.policy is None else flow.policy
-        if flow.closure is not None:
-            policy = np.where(flow.seen.reshape(policy.shape), policy, 0.0)
-        hubs = (flow.out.T, flow.rows.distribution)
-        self._push, self._pull = Equation.both_ways(device, flow.rows.kernel(), flow.gamma, storage, *hubs)
-        up = partial(device.upload, dtype=storage)
-        self._policy, self.p = up(policy), up(flow.p)
-        self.start, self.mass_weight = up(flow.start), up(flow.mass_weight)
-        self.mass_offset = flow.mass_offset
-
-    def inflow(self, mass: Any) -> Any:
-        """(1 - gamma) mu0 + gamma T' m over cells."""
-        arriving = _product(self._push, mass, self._policy.shape[0])
-        return self.start + (self._policy * arriving.reshape((-1, 1))).reshape(self.p.size)
-
-    def apply(self, values: Any) -> Any:
-        """gamma T f over cells."""
-        gathered = (self._policy * values.reshape(self._policy.shape)).sum(axis=1)
-        return _product(self._pull, gathered, self.p.size)
-
-
-class _DeviceFeatures:
-    """Psi and Psi' on the device."""
-
-    def __init__(self, device: Device, features: MatrixFeatures, storage: np.dtype[Any]) -> None:
-        matrix = csr_array(features.matrix)
-        self.n_cells, self.n_features = matrix.shape
-        self._matrix, self._transposed = (
-            Equation.of(device, part, 1.0, storage) for part in (matrix, matrix.T.tocsr())
-        )
-
-    def apply(self, weights: Any) -> Any:
-        """Psi w over cells."""
-        return _product(self._matrix, weights, self.n_cells)
-
-    def adjoint(self, values: Any) -> Any:
-        """Psi' of values over cells."""
-        return _product(self._transposed, values, self.n_features)
-
-
-def _product(equation: Equation, x: Any, size: int) -> Any:
-    out = equation.device.empty(size, equation.value_type)
-    equation.product(x.astype(equation.value_type, copy=False), out)
-    return out
-
-
-class _DeviceSteps(ExtragradientSteps):
-    """The host's steps over arrays on the device: points come down when gaps are certified."""
-
-    def __init__(
-        self, device: Device, problem: RatioProblem, storage: np.dtype[Any], start: Any = None
-    ) -> None:
-        up, self._down = partial(device.upload, dtype=storage), device.download
-        there: dict[str, Any] = {
-            name: _DeviceFeatures(device, held, storage) if isinstance(held, MatrixFeatures) else held
-            for name, held in (("features", problem.features), ("dual_features", problem.dual_features))
-        }
-        there["flow"] = DeviceFlow(device, problem.flow, storage)
-        geometry = Geometry(problem)
-        geometry.problem = replace(problem, **there)
-        for name in ("on_w", "on_v", "low", "high", "top"):
-            setattr(geometry, name, up(getattr(geometry, name)))
-        w, v, u = starting_point(problem, start)
-        super().__init__(geometry, SaddlePoint(up(w), up(v), u))
-
-    def points(self) -> list[SaddlePoint]:
-        """The last point and the average, on the host."""
-        down = self._down
-        return [SaddlePoint(down(w).astype(float), down(v).astype(float), u) for w, v, u in super().points()]
-
-
-def device_extragradient(
-    device: Device, problem: RatioProblem, storage: np.dtype[Any], tol: float, start: Any
-) -> SaddleSolver:
-    """:func:`lingendice.solvers.extragradient.solve_extragradient` with its steps on the device.
-
-    A step costs two passes over the matrix in each direction. Points come to the host only at checkpoints,
-    where the gap is certified and a restart decided. In float32 gaps fall until they meet its rounding: after
-    IDLE_CHECKS without a better one that is the end, with whatever gap was certified.
-    """
-    most_idle = IDLE_CHECKS if storage == np.float32 else None
-    return approach(problem, _DeviceSteps(device, problem, storage, start), tol, most_idle)
-
-
-# -- stochastic gradients ----------------------------------------------------------------------------------
-
-
-class _Block:
+class _Coordinates:
     """One block of variables on the device: values, lazy sums, step lengths and box."""
 
     def __init__(self, up: Callable[[Any], Any], device: Device, value: Any, low: Any, high: Any) -> None:
@@ -182,7 +65,7 @@ class _Block:
         return self.device.download((self.sum + self.value * (n_steps - self.last)) / n_steps)
 
 
-class _Samples:
+class _DrawnSamples:
     """Samples of STEPS_AT_ONCE steps, and which coordinates each step moves."""
 
     def __init__(self, device: Device, problem: RatioProblem, batch: int, seed: int) -> None:
@@ -228,6 +111,7 @@ class _Samples:
             places = (*sizes, np.int64(self.n_cells), *drawn, entries)
             for_each(device, "list_entries", (), steps * width, places)
             near = width <= SHARED_WIDTH
+            # One block per step of SGD: a segment is sorted by threads that can wait for each other.
             launch(
                 device, "sort_segments", (), steps,
                 (np.int32(steps), np.int32(width), np.int32(near), entries),
@@ -235,7 +119,7 @@ class _Samples:
             )  # fmt: skip
 
 
-class _Run:
+class _SgdSteps:
     """Everything on the device, and the launches of STEPS_AT_ONCE steps."""
 
     def __init__(
@@ -250,10 +134,10 @@ class _Run:
         zero = np.zeros(problem.flow.n_cells)
         start = np.clip(problem.start(), 0.0, problem.upper)
         self.up = partial(device.upload, dtype=storage)
-        self.tau = _Block(self.up, device, start, 0.0, problem.upper)
-        self.f = _Block(self.up, device, zero, -problem.dual_box, problem.dual_top)
+        self.tau = _Coordinates(self.up, device, start, 0.0, problem.upper)
+        self.f = _Coordinates(self.up, device, zero, -problem.dual_box, problem.dual_top)
         self.u, self.clock = device.zeros(2, np.float64), device.zeros(CLOCK, np.float64)
-        self.samples = _Samples(device, problem, batch, seed)
+        self.samples = _DrawnSamples(device, problem, batch, seed)
         self.weight = self.up(problem.flow.mass_weight)
         self.kind = (np.int32(divergence.code), np.int32(divergence.weighs_by_ratio))
         self.on_tau, self.on_f = device.empty(batch, storage), device.empty(3 * batch, storage)
@@ -274,8 +158,10 @@ class _Run:
     def __call__(self) -> None:
         """The next STEPS_AT_ONCE steps of the epoch, or as many as it still has."""
         self.samples.draw()
+        # Steps past the end of the epoch are launched, too, and do nothing: the sequence is always the same.
         for step in range(STEPS_AT_ONCE):
             self._step(step)
+        # A launch of its own, since blocks of the kernels before read the clock that it moves.
         launch(
             self.device, "advance_clock", (), 1,
             (np.int32(STEPS_AT_ONCE), np.int32(self.batch), self.clock, self.samples.counter), block=1,
@@ -292,6 +178,7 @@ class _Run:
              self.on_tau, self.on_f, self.u_parts),
             shared_bytes=SCRATCH,
         )  # fmt: skip
+        # tau goes down its gradient and f up; a sample meets one entry of tau and up to three of f.
         for block, each, gradient, sign in ((self.tau, 1, self.on_tau, -1.0), (self.f, 3, self.on_f, 1.0)):
             for_each(
                 device, "update_coordinates", self.type, each * batch,
@@ -344,5 +231,5 @@ def device_sgd(
     The constants of :func:`lingendice.solvers.sgd.step_sizes` hold for any batch; a larger one lowers the
     noise below what they allow for.
     """
-    run = _Run(device, problem, storage, int(options["batch"]), float(options["step_scale"]), seed)
+    run = _SgdSteps(device, problem, storage, int(options["batch"]), float(options["step_scale"]), seed)
     return in_epochs(problem, run, controls.tol, options, controls.max_iter)
