@@ -19,10 +19,6 @@ __device__ __forceinline__ void settle(int row, double arrived, const T *x, cons
         if (k < n_hubs)
             arrived += scalars[HUBS + k] * double(distributions[(long long)k * n_rows + row]);
     const double stepped = gamma * arrived + double(start[row]);
-    if (damping == 0.0) {  // a bare product: the operator need not be square
-        out[row] = T(stepped);
-        return;
-    }
     const double old = double(x[row]);
     const double change = stepped - old;
     const T kept = T(old + damping * change);

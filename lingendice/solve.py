@@ -268,7 +268,6 @@ def solve(
 
 
 METHODS = ("auto", "gth", "elimination", "gauss-seidel", "aggregation", *SADDLE_METHODS)
-ON_HOST = "; solved on the host: the GPU has no solver for it (see device=)"
 
 
 def _solve_counts(data: Any, request: Request) -> Solution:
@@ -282,6 +281,8 @@ def _solve_counts(data: Any, request: Request) -> Solution:
         placed = _placed(counts, request)
         solution = _solution_of(counts, placed)
         if placed is not request:
+            from lingendice.gpu.solver import ON_HOST
+
             solution = replace(solution, reason=solution.reason + ON_HOST)
         work.solution = solution
     return solution

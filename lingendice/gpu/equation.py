@@ -238,8 +238,8 @@ class Equation:
         self._pull(x, out, damping)
         self.finish(self.n_parts, role)
 
-    def product(self, x: Any, out: Any, damping: float = 0.0) -> None:
-        """out = start + gamma T' x, x being new; undamped, the matrix need not be square."""
+    def product(self, x: Any, out: Any, damping: float) -> None:
+        """A step whose residual nobody asks for; x is new."""
         if self.n_hubs:
             self.weigh(x)
         self._pull(x, out, damping)

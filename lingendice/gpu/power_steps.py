@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,6 @@ MOST_SMOOTHING = 32
 """Most runs of DEPTH plain steps between two mixes."""
 WINDOW, LEAST_TRIAL, TRIAL, ENOUGH = 16, 512, 2, 1e-3
 """Trial of the condition: steps between looks, least number, multiple of the steps made, shrinkage to see."""
-MOST_UNSEEN = 32
-"""Steps of a search for what is reached between two looks at whether it still grows."""
 LAZY = 0.5
 """Damping at gamma = 1: periodic chains have eigenvalues -1, which it turns into 0."""
 
@@ -50,8 +47,8 @@ def iterate_distribution(
     """Solve ``x = start + gamma T' x`` from ``first``; at gamma = 1 with total mass one.
 
     Every start within ``first`` has to lead to the same distribution, as in one recurrent class: mixes cut
-    off what is negative, which moves mass from class to class. At gamma = 1 the distribution has converged
-    only if another start is seen to approach it: see :func:`condition_of`.
+    off what is negative, which would move mass from class to class. At gamma = 1 the distribution has
+    converged only if another start is seen to approach it: see :func:`condition_of`.
 
     Parameters
     ----------
@@ -324,54 +321,3 @@ class _Cycle:
         equation.finish(self.n_parts, eq.RESCALED)
         for_each(device, "scale_distribution", (equation.value,), equation.n_in,
                  (n, equation.scalars, equation.done, self.rows[0]))  # fmt: skip
-
-
-# -- which states reach which: one distribution or several -------------------------------------------------
-
-
-def recurrent_classes(forward: Equation, backward: Equation) -> list[Any]:
-    """Marks of every recurrent class, in the order of their first states; ``backward`` is the transpose.
-
-    From any state go forward, step to a state that cannot come back, and so on: each time fewer are
-    reached, and the end is a recurrent class. States that never reach it lead to another one.
-    """
-    device, n, dtype = forward.device, forward.n_in, forward.value_type
-    left = device.zeros(n, dtype)
-    left[:] = 1
-    classes: list[Any] = []
-    while (place := _first(device, left)) is not None:
-        beyond: int | None = place
-        while beyond is not None:
-            mark = device.zeros(n, dtype)
-            mark[beyond : beyond + 1] = 1
-            ahead, behind = _reached(mark, forward), _reached(mark, backward)
-            beyond = _first(device, ahead * (1 - behind))
-        classes.append(ahead)
-        left = left * (1 - behind)
-    # A transient state may have led to a class of later states first.
-    return sorted(classes, key=partial(_first, device))  # type: ignore[arg-type]
-
-
-def _reached(marks: Any, equation: Equation) -> Any:
-    """All that is reached from the marked states.
-
-    The host looks after 1, 2, 4, ... steps, at most MOST_UNSEEN: as many may be made in vain.
-    """
-    reached = marks.copy()
-    arrived = equation.device.empty(equation.n_in, equation.value_type)
-    equation.reset()
-    n_steps, before = 1, 0
-    while True:
-        for _ in range(n_steps):
-            equation.product(reached, arrived)
-            reached[:] = (reached > 0) | (arrived > 0)
-        now = int((reached > 0).sum())
-        if now == before:
-            return reached
-        n_steps, before = min(2 * n_steps, MOST_UNSEEN), now
-
-
-def _first(device: Device, marks: Any) -> int | None:
-    """Place of the first mark: one number comes to the host."""
-    place = int(device.download(marks.argmax()))
-    return place if float(device.download(marks[place : place + 1])[0]) else None

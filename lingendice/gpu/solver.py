@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lingendice.gpu.chain import METHOD, DeviceOptions, device_distributions
+from lingendice.gpu.chain import METHOD, DeviceOptions, device_distribution
 from lingendice.gpu.device import current_device, require_bytes
 from lingendice.gpu.device_sgd import ADVICE, device_sgd, sgd_bytes
+from lingendice.model.transition_rows import find_classes
 from lingendice.solvers.saddle import solve_saddle
+from lingendice.solvers.stationary import Distributions, stationary_distributions
 
 if TYPE_CHECKING:
     from lingendice.model.operator import EmpiricalOperator
     from lingendice.solvers.control import Controls
     from lingendice.solvers.problem import RatioProblem, SaddleFit, SaddleSolver
     from lingendice.solvers.request import MethodChoices, Request
-    from lingendice.solvers.stationary import Distributions
 
+ON_HOST = "; solved on the host: the GPU has no solver for it (see device=)"
+"""What the reason of a solution says where the GPU was asked for in vain."""
 DEVICE_BATCH = 1024
 """Samples of one step of SGD on the device unless options['batch'] says otherwise: a step of one sample would
 leave the device idle."""
@@ -39,15 +42,30 @@ def refuse_options(request: Request) -> None:
     for name in DeviceOptions.NAMES:
         if name in request.method.options:
             raise ValueError(
-                f"options[{name!r}] is for the exact equation and SGD over tables on the device, and this is "
-                "solved on the host; leave it out, or pass ridge=0, clone=0 for the exact equation"
+                f"options[{name!r}] is for what the GPU solves, and this is solved on the host; leave it "
+                "out, or ask for the exact equation of one recurrent class (with a policy: ridge=0, clone=0)"
             )
 
 
 def stationary(operator: EmpiricalOperator, request: Request) -> Distributions:
-    """Every stationary distribution, by extrapolated power steps; they come back to the host."""
+    """The stationary distribution, by extrapolated power steps; of several, all of them, by the host."""
+    first, limits = operator.initial, request.limits
+    if operator.gamma == 1.0:
+        classes = find_classes(operator.chain.extended()[0]).recurrent
+        if len(classes) > 1:
+            refuse_options(request)
+            found = stationary_distributions(
+                operator.chain, 1.0, operator.initial, request.follows_initial, "auto", limits
+            )
+            found.outcome.reason += ON_HOST
+            return found
+        first = np.zeros(operator.n_states)
+        first[classes[0][classes[0] < operator.n_states]] = 1.0  # what restarts are drawn from are no states
+        first /= first.sum()
+    assert first is not None  # composing sees to it
     options = DeviceOptions.read(request.method.options)
-    return device_distributions(current_device(), operator, request.follows_initial, request.limits, options)
+    outcome = device_distribution(current_device(), operator, first, limits, options)
+    return Distributions(outcome.distribution, (outcome.distribution,), outcome)
 
 
 def saddle(operator: EmpiricalOperator, request: Request) -> SaddleFit:

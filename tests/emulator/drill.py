@@ -63,7 +63,7 @@ def compressed(n, longest):
 
 
 def operator(device, types):
-    """One damped step with hubs, its residual and masses; then a product."""
+    """One damped step with hubs, its residual and masses; then one without them."""
     n, gamma = 70, 0.8
     dense, indptr, indices, data = compressed(n, 330)
     up, close = types.up(device), types.close
@@ -82,7 +82,7 @@ def operator(device, types):
     close(scalars[0], np.abs(stepped - x).sum())
     close(scalars[2], 0.5 * (x + stepped).sum())
     close(scalars[HUBS : HUBS + 2], shares @ (0.5 * (x + stepped)))
-    equation.product(distribution, out)
+    equation.product(distribution, out, 1.0)
     close(device.download(out), stepped)
     equation.tol = 1e9
     equation.weigh(distribution)

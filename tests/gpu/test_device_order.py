@@ -10,15 +10,12 @@ import pytest
 from emulator import device as emulated
 from emulator.device import EmulatedDevice, OrderError
 from problems import birth_death
-from scipy import sparse
 
 import lingendice as lg
 from gpu.test_device_solve import assert_same_distribution, random_counts, random_log
 from lingendice.gpu import chain, count_transitions, solver
 from lingendice.gpu.device import DeviceMemoryError, using
 from lingendice.gpu.device_counts import counting_bytes
-from lingendice.gpu.power_steps import recurrent_classes
-from lingendice.model.compose import Choices, compose
 from lingendice.results.status import Status
 from lingendice.solvers.control import Controls
 
@@ -62,19 +59,6 @@ def test_what_a_graph_cannot_hold_is_noticed(emulator, sin):
 def test_cycles_are_launched_as_graphs(emulator, gamma):
     assert lg.solve(random_counts(), gamma, device="cuda").converged
     assert emulator.graph_launches > 3
-
-
-def test_searches_for_classes_look_seldom(emulator):
-    """A ring of 300 states is gone through in steps of one, with a few dozen looks."""
-    n = 300
-    ring = sparse.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n))
-    operator = compose(lg.Counts.from_matrix(ring), Choices(1.0))
-    held = chain.chain_of_operator(emulator, operator, chain.DeviceOptions(), 1e-9)
-    down = emulator.downloaded
-    (found,) = recurrent_classes(held.push, held.backward())
-    looks = (emulator.downloaded - down) / 8
-    assert emulator.download(found).sum() == n
-    assert looks < 40
 
 
 # -- limits ----------------------------------------------------------------------------------------------
