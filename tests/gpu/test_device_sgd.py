@@ -127,7 +127,7 @@ WHAT_THE_HOST_SOLVES = {
 @pytest.mark.parametrize("case", WHAT_THE_HOST_SOLVES)
 def test_everything_else_is_the_hosts_and_says_so(emulator, case):
     """Bit for bit, with a reason that names the host; nothing is sent to the device."""
-    choices = {"policy": POLICY, "initial": np.ones(12)} | WHAT_THE_HOST_SOLVES[case]
+    choices = {"policy": POLICY, "initial": np.full(12, 1 / 12)} | WHAT_THE_HOST_SOLVES[case]
     there, here = (lg.solve(small_counts(), 0.5, device=where, **choices) for where in ("cuda", "cpu"))
     assert there.reason == f"{here.reason}; solved on the host: the GPU has no solver for it (see device=)"
     assert there.status is here.status
@@ -149,7 +149,7 @@ def test_a_warm_start_of_sgd_is_the_hosts(emulator):
 @pytest.mark.parametrize("choices", [{}, {"ridge": 0.1}, {"horizon": 3}, {"method": "extragradient"}])
 def test_options_of_the_device_are_not_ignored_on_the_host(emulator, choices, name):
     options = {name: "float32" if name == "storage" else 7}
-    choices = {"initial": np.ones(12), "options": options} | choices
+    choices = {"initial": np.full(12, 1 / 12), "options": options} | choices
     with pytest.raises(ValueError, match=rf"options\['{name}'\] is for what the GPU solves, .* on the host"):
         lg.solve(small_counts(), 0.5, policy=POLICY, device="cuda", **choices)
 
