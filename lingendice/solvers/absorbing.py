@@ -10,6 +10,10 @@ gives d to the accuracy of its rates, entry by entry. Returns V = r + T V come f
 
 d is finite only where every state that is reached leads to an end. A *trap* is a state from which no logged
 step does; `open_traps` lets episodes leave them at a rate that the log cannot exclude.
+
+References
+----------
+J. G. Kemeny, J. L. Snell (1976). Finite Markov Chains. Springer. Chapter 3: the fundamental matrix.
 """
 
 from __future__ import annotations
