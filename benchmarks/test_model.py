@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from control import environments as control
 from model_peers import D3rlpyFittedQ, TorchFittedQ, TorchModel
 
 import lingendice as lg
 from lingendice.continuous import dynamics, fitted_q
 from lingendice.continuous.samples import prepare
-from lingendice.environments import control
 from lingendice.kernels.parallel import available_threads
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -20,18 +20,23 @@ import argparse
 import gzip
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
+
+# `control` is the package beside this folder, not this file.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import control_truth
 import figures
 import numpy as np
+from control import environments as control
 from reporting import RESULTS, provenance, table, write
 
 import lingendice as lg
 from lingendice import baselines
-from lingendice.environments import control
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 GAMMAS, OTHER_GAMMAS = (0.99, 1.0), (0.95, 0.995, 0.999)

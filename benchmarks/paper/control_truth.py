@@ -13,12 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
+# `control` is the package beside this folder, not control.py in it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from control import environments as control
 from reporting import RESULTS
-
-from lingendice.environments import control
 
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 GAMMAS = (0.99, 1.0)

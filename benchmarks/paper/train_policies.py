@@ -1,11 +1,11 @@
-"""Train the policies that ``lingendice/environments/trained_policies`` holds, by augmented random search.
+"""Train the policies that ``benchmarks/control/trained_policies`` holds, by augmented random search.
 
     python benchmarks/paper/train_policies.py cartpole|reacher|halfcheetah [--minutes M] [--seed 0] [--out
     DIR]
 
 Augmented random search (Mania, Guy and Recht, 2018, version V2-t): the weights of one linear map of
 normalized features move along the differences of returns between mirrored random nudges, best directions
-only, divided by the spread of those returns. Needs NumPy and the ``control`` extra. The best evaluation so
+only, divided by the spread of those returns. Needs NumPy and ``gymnasium[mujoco]``. The best evaluation so
 far is written whenever it improves, and training stops once it is good enough; the weights after a few
 iterations are kept as ``early``. The same seed gives the same file, unless ``--minutes`` ends the run.
 """
@@ -13,6 +13,7 @@ iterations are kept as ``early``. The same seed gives the same file, unless ``--
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.environments.control import (
+# `control` is the package beside this folder, not control.py in it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from control.environments import (
+    TRAINED_POLICIES,
     CartpolePolicy,
     SquashedMean,
     make_mujoco,
@@ -30,7 +35,6 @@ from lingendice.environments.control import (
 )
 
 HERE = Path(__file__).resolve().parent
-STORE = HERE.parents[1] / "lingendice" / "environments" / "trained_policies"
 Array = np.ndarray
 
 
@@ -204,7 +208,7 @@ def main() -> None:
     parser.add_argument("task", choices=["cartpole", *TASKS])
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=STORE)
+    parser.add_argument("--out", type=Path, default=TRAINED_POLICIES)
     given = parser.parse_args()
     if given.task == "cartpole":
         train_cartpole(given.seed, given.out)

@@ -1,9 +1,8 @@
-"""Simulators on raw arrays: steps by rules or by a model, samplers of logs, tabular Q-learning for Taxi.
+"""Simulators on raw arrays: Taxi, its logs and tabular Q-learning, and a step of a policy in a fitted model.
 
 A state of Taxi is ``taxi + 5 * (waiting + 16 * (5 * x + y))``: ``taxi`` is the destination corner carried or
-4 when empty, ``waiting`` the bit mask of corners with a passenger. A state of cart and pole is (x, x', theta,
-theta'): place and speed of the cart, angle and turning speed of the pole. The rules are described in
-:mod:`lingendice.environments.taxi` and :mod:`lingendice.environments.control`.
+4 when empty, ``waiting`` the bit mask of corners with a passenger. The rules are described in
+:mod:`lingendice.environments.taxi`.
 """
 
 from __future__ import annotations
@@ -124,77 +123,6 @@ def q_learning(q, state, n_steps, gamma, rate, temperature, appear, leave, strea
         q[state, action] += rate * (target - q[state, action])
         state = following
     return state
-
-
-# -- cart and pole ------------------------------------------------------------------------------------------
-
-GRAVITY = 9.8
-CART_MASS = 1.0
-POLE_MASS = 0.1
-HALF_LENGTH = 0.5
-FORCE = 10.0
-SECONDS_A_STEP = 0.02
-LARGEST_PLACE = 2.4
-LARGEST_ANGLE = 12 * 2 * math.pi / 360
-INITIAL_RANGE = 0.05
-
-
-@kernel
-def cartpole_step(state, action, following):
-    """Write the next state into ``following``; returns whether the pole fell or the cart left its track."""
-    total_mass = CART_MASS + POLE_MASS
-    pole_moment = POLE_MASS * HALF_LENGTH
-    force = FORCE if action == 1 else -FORCE
-    place, speed, angle, turning = state[0], state[1], state[2], state[3]
-    cosine, sine = math.cos(angle), math.sin(angle)
-    push = (force + pole_moment * turning * turning * sine) / total_mass
-    turning_gain = (GRAVITY * sine - cosine * push) / (
-        HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cosine * cosine / total_mass)
-    )
-    speed_gain = push - pole_moment * turning_gain * cosine / total_mass
-    following[0] = place + SECONDS_A_STEP * speed
-    following[1] = speed + SECONDS_A_STEP * speed_gain
-    following[2] = angle + SECONDS_A_STEP * turning
-    following[3] = turning + SECONDS_A_STEP * turning_gain
-    return abs(following[0]) > LARGEST_PLACE or abs(following[2]) > LARGEST_ANGLE
-
-
-@kernel
-def cartpole_initial(stream, state):
-    """Every coordinate uniform on [-0.05, 0.05)."""
-    for k in range(4):
-        state[k] = INITIAL_RANGE * (2.0 * next_double(stream) - 1.0)
-
-
-@kernel
-def probability_right(state, weights, bias, share):
-    """``share`` of the logistic policy, the rest uniform."""
-    score = bias
-    for k in range(4):
-        score += weights[k] * state[k]
-    return share / (1.0 + math.exp(-score)) + 0.5 * (1.0 - share)
-
-
-@kernel
-def simulate_cartpole(weights, bias, shares, streams, states, log_state, log_action, log_reward, log_next):
-    """Walk every trajectory (row of the log arrays) forward; a fall pays -1 and restarts.
-
-    ``shares[i]`` is the weight of the trained policy in trajectory i; ``streams`` and ``states`` are
-    carried on, so a later call resumes where this ended.
-    """
-    for i in range(log_state.shape[0]):
-        for t in range(log_state.shape[1]):
-            for k in range(4):
-                log_state[i, t, k] = states[i, k]
-            right = probability_right(states[i], weights, bias, shares[i])
-            action = 1 if next_double(streams[i]) < right else 0
-            fell = cartpole_step(log_state[i, t], action, states[i])
-            if fell:
-                cartpole_initial(streams[i], states[i])
-            log_action[i, t] = action
-            log_reward[i, t] = -1.0 if fell else 1.0
-            for k in range(4):
-                log_next[i, t, k] = states[i, k]
 
 
 # -- a policy followed in a model of the dynamics -----------------------------------------------------------

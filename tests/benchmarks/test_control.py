@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from lingendice.data.policies import SampledPolicy
-from lingendice.environments import control
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from control import environments as control
 
 SIZES = {"reacher": (10, 2), "halfcheetah": (17, 6)}
 
@@ -209,7 +213,7 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_a_missing_package_names_the_extra(monkeypatch):
+def test_a_missing_package_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(ImportError, match=r"pip install 'lingendice\[control\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'gymnasium\[mujoco\]'"):
         control.make_mujoco("reacher")

@@ -27,7 +27,7 @@ does not depend on a hidden clock.
 
 HalfCheetah (``HalfCheetah-v5``, 17 observations) is restarted with probability 0.001, in place of Gymnasium's
 limit of 1,000 steps: a runner that fell on its back may stay there, and without restarts the rarest of falls
-would decide the average reward. Both need ``pip install 'lingendice[control]'``.
+would decide the average reward. Both need ``pip install 'gymnasium[mujoco]'``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control import cartpole
 from lingendice.data.checks import Floats, require_gamma, require_whole
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, Policy
 from lingendice.environments.taxi import draw_streams, walk_all
-from lingendice.kernels import simulators
 
+TRAINED_POLICIES = Path(__file__).parent / "trained_policies"
 ENVIRONMENTS = ("cartpole", "reacher", "halfcheetah")
 _DEVIATION = {"reacher": (0.4, 0.1), "halfcheetah": (0.2, 0.1)}
 _SHARE = (0.55, 0.7)
@@ -74,7 +75,7 @@ def policy(name: str, alpha: float = 1.0, *, stage: str = "trained") -> Cartpole
     Examples
     --------
     >>> import numpy as np
-    >>> from lingendice.environments import control
+    >>> from control import environments as control
     >>> target = control.policy("cartpole")
     >>> target.share, target.probabilities(np.zeros((2, 4))).shape
     (0.7, (2, 2))
@@ -129,7 +130,7 @@ def collect(
 
     Examples
     --------
-    >>> from lingendice.environments import control
+    >>> from control import environments as control
     >>> behaviors = [control.policy("cartpole", alpha) for alpha in (0.0, 0.33)]
     >>> log = control.collect("cartpole", behaviors, n_trajectories=4, n_steps=50, seed=1)
     >>> log.state.shape, log.initial_state.shape
@@ -201,7 +202,7 @@ def _require_name(name: str) -> None:
         raise ValueError(f"there is no environment {name!r}; the environments are {', '.join(ENVIRONMENTS)}")
 
 
-# -- the trained policies that the package carries, and the mean action they define --------------------------
+# -- trained policies, and the mean action they define ------------------------------------------------------
 
 
 UPPER_ARM = 0.1
@@ -240,9 +241,8 @@ def with_lever_arms(states: Floats) -> Floats:
 
 @cache
 def trained_arrays(name: str) -> dict[str, NDArray[Any]]:
-    """What is stored about one environment's policies."""
-    path = files("lingendice.environments").joinpath("trained_policies").joinpath(f"{name}.npz")
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+    """The stored weights of one environment's policies."""
+    with np.load(TRAINED_POLICIES / f"{name}.npz", allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
 
 
@@ -315,7 +315,7 @@ def simulate_cartpole(
     Examples
     --------
     >>> import numpy as np
-    >>> from lingendice.environments.control import CartpolePolicy, simulate_cartpole
+    >>> from control.environments import CartpolePolicy, simulate_cartpole
     >>> log = simulate_cartpole([CartpolePolicy(np.zeros(4), 0.0, 1.0)] * 2, n_steps=3, seed=1)
     >>> log.reward.tolist(), log.episode.tolist()
     ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0, 0, 0, 1, 1, 1])
@@ -337,13 +337,13 @@ def simulate_cartpole(
     streams = draw_streams(seed, n, first)
     states = np.empty((n, 4))
     for stream, state in zip(streams, states, strict=True):
-        simulators.cartpole_initial(stream, state)
+        cartpole.cartpole_initial(stream, state)
     log_state, log_next = np.empty((n, n_steps, 4)), np.empty((n, n_steps, 4))
     log_action, log_reward = np.empty((n, n_steps), dtype=np.int64), np.empty((n, n_steps))
 
     def walk(part: tuple[slice, slice]) -> None:
         some = part[0]
-        simulators.simulate_cartpole(
+        cartpole.simulate_cartpole(
             weights, bias, shares[some], streams[some], states[some],
             log_state[part], log_action[part], log_reward[part], log_next[part],
         )  # fmt: skip
@@ -366,9 +366,7 @@ def make_mujoco(name: str) -> Any:
         import gymnasium
         import mujoco
     except ImportError as problem:
-        raise ImportError(
-            f"{name} needs Gymnasium and MuJoCo: pip install 'lingendice[control]'"
-        ) from problem
+        raise ImportError(f"{name} needs Gymnasium and MuJoCo: pip install 'gymnasium[mujoco]'") from problem
     # MuJoCo prints what it thinks of Gymnasium's model files; users can do nothing about it.
     mujoco.set_mju_user_warning(lambda message: None)
     try:

@@ -1,0 +1,1 @@
+"""The control environments of the paper."""
