@@ -8,8 +8,7 @@ import threading
 import time
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,11 +33,8 @@ from lingendice.model.compose import Choices, compose
 from lingendice.results.build import certified_solution
 from lingendice.results.solution import Solution
 from lingendice.results.status import with_identified_status
-from lingendice.solvers.control import Controls, EliminationError, Outcome, direct_error
+from lingendice.solvers.control import Controls, Outcome, direct_error
 from lingendice.solvers.stationary import Distributions
-
-if TYPE_CHECKING:
-    from lingendice.solvers.elimination import Elimination
 
 Ids = NDArray[np.int64]
 MOST_STATES = 4096
@@ -49,43 +45,70 @@ HEAVIEST = 2.0**300
 """Weight of a new transition at which, with forgetting, all counts are scaled down."""
 LIGHTEST = 2.0**-700
 """Weight, when counts are scaled down, below which a row is dropped while all its digits are still there."""
-WORN = 8
-"""Steps of a refresh after which the next one starts from a new factor."""
-FEWEST_PLANNED = 64
-"""Nodes from which a sparse elimination is looked into; fewer are eliminated densely in no time."""
-FEW_SUCCESSORS = 8
-"""Successors per node, on average, up to which the same holds."""
-WORTH_PLANNING = 0.05
-"""Share of the operations of a dense elimination up to which a sparse one is taken instead."""
+MOST_STEPS_PER_FACTOR = 15
+"""Steps of a re-solve after which the next one starts from a new factor."""
+MOST_STEPS = 30
+"""Steps after which a re-solve gives up and factors the chain anew."""
+SLOWEST = 0.5
+"""Ratio of successive changes from which a re-solve gives up."""
+CAUTION = 10.0
+"""Factor on the error that the last changes foretell."""
+
+_lock = threading.RLock()
+"""Held while a stream is updated or read, and while the process forks: no child gets one half updated."""
 
 
-class _Factor(NamedTuple):
-    """An elimination of the chain as it was, and what places it among the states."""
+class DenseFactor(NamedTuple):
+    """An elimination of the recurrent class as it was, in a form that turns residuals into changes.
 
-    arrays: tuple[NDArray[np.float32], Floats, Floats]
-    """Shares, flows and distribution y of the nodes of the recurrent class."""
+    With flow_k = distribution_k exit_k, the flow from node k to the nodes eliminated after it,
+    ``shares[k, j]`` is what k sends to j, directly (below the diagonal) or in the end (above it), over the
+    flow of j. Changes are relative to the ratio and residuals to the flows, so that no entry is too small for
+    single precision, which halves the memory that a step reads. The steps correct what it rounds off.
+    """
+
+    shares: NDArray[np.float32]
+    flow: Floats
+    distribution: Floats
+    """The ratio y = mu / n at the time, of sum 1."""
     members: Ids
-    """Number of each node of the class: states first, then the hub."""
-    place: Ids
-    """The inverse over states: -1 for transient ones."""
-    hub: int
-    """Place of the hub, -1 without one."""
+    """States of the class, and then ``n_states`` for its hub, where it has one."""
     total: float
-    """Data at the time, in the units of then."""
+    """Weight of all data at the time."""
     rounding: float
-    """Relative error that rounding in a residual can bring."""
+    """Relative error of the worst entry that rounding in a residual may bring, or nan."""
 
+    @classmethod
+    def from_rates(cls, rates: Floats, members: Ids, total: float) -> DenseFactor | None:
+        """Of the rates between the nodes of a class; None where elimination breaks down. 2 n^3 / 3."""
+        from lingendice.kernels.gth_dense import dense_distribution, dense_factor
 
-class _Plan(NamedTuple):
-    """How to eliminate a chain of few transitions afresh, which costs less than to follow it."""
+        front, exit_rate, broken = dense_factor(rates)
+        if broken >= 0:
+            return None
+        distribution, lost = dense_distribution(front, exit_rate)
+        if lost >= 0:
+            return None
+        flow = distribution * exit_rate
+        with np.errstate(all="ignore"):  # what overflows makes the rounding nan, and is not used again
+            sent = np.tril(front, -1) * distribution[:, None] + np.triu(front, 1) * flow[:, None]
+            flow[-1] = np.inf  # nothing is carried to the last node, whose relative change is 0
+            factor = cls((sent / flow).astype(np.float32), flow, distribution, members, total, np.nan)
+            exit_scale = rates.sum(axis=1) - rates.diagonal()
+            signs = np.random.default_rng(0).choice([-1.0, 1.0], exit_scale.size)
+            moved = factor.change(signs * 2.0**-53 * distribution * exit_scale, exit_scale)
+            return factor._replace(rounding=float(np.max(np.abs(moved) / distribution)))
 
-    elimination: Elimination
-    start: Ids
-    target: NDArray[np.int32]
-    """Places of the rates among the nodes, as compressed rows."""
-    members: Ids
-    place: Ids
-    """As in a factor."""
+    def change(self, right: Floats, mass: Floats) -> Floats:
+        """The dy that solves dy M_0 = right, up to single precision, and adds no ``mass``. O(n^2)."""
+        from lingendice.kernels.online_updates import carry_changes
+
+        relative = (right / self.flow).astype(np.float32)
+        carry_changes(self.shares, relative)
+        change = self.distribution * relative
+        # M_0 does not see its own distribution, along which dy may be shifted.
+        shift = np.einsum("i,i->", change, mass) / np.einsum("i,i->", self.distribution, mass)
+        return change - shift * self.distribution
 
 
 class OnlineRatio:
@@ -113,10 +136,9 @@ class OnlineRatio:
     Notes
     -----
     Counting is O(1) per transition. The first read factors the chain (2 n^3 / 3); later ones take a few steps
-    of O(n^2) with that factor, and make a new one when it has worn out, when the recurrent class changed, or
-    when rounding would be amplified beyond ``tol``. If states have few, local successors (a walk on a ring
-    or a grid), every read eliminates the chain again, in an order of states that is kept while no new pair
-    is seen. All methods may be called from several threads.
+    of O(n^2) with that factor, and make a new one when that takes too many, when the recurrent class changed,
+    or when rounding would be amplified beyond ``tol``. All methods may be called from several threads;
+    streams wait for each other.
 
     Examples
     --------
@@ -149,20 +171,13 @@ class OnlineRatio:
         self.tol = require_positive("tol", tol)
         self._initial = None if initial is None else require_distribution("initial", initial, self.n_states)
         self._restart = None if restart is None else require_distribution("restart", restart, self.n_states)
-        self._make_lock()
+        _hold_at_forks()
         self._pending: list[tuple[int, int, float | None]] = []
         self._counts = np.zeros((self.n_states, self.n_states))
         self._totals = np.zeros(self.n_states)
         self._rewards: tuple[Floats, Floats, Floats, Floats] | None = None
         self._weight = 1.0
-        room = max(4096, 32 * self.n_states)
-        self._recent = (np.empty((room, 2), np.int64), np.empty(room))
-        self._n_recent = 0
-        self._solved = 0
-        """How many of the recent transitions the ratio knows."""
-        self._factor: _Factor | None = None
-        self._plan: _Plan | None = None
-        self._may_plan = True
+        self._factor: DenseFactor | None = None
         self._ratio: Floats | None = None
         self._distribution: Floats | None = None
         self._distributions: tuple[Floats, ...] = ()
@@ -174,21 +189,16 @@ class OnlineRatio:
         """Steps that the last re-solve took; 0 where it factored the chain."""
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
+        with _lock:
             # Copied under the lock: the stream may go on while the state is written out.
-            return copy.deepcopy({name: held for name, held in self.__dict__.items() if name != "_lock"})
+            return copy.deepcopy(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # The limit from `initial` is none of the several distributions.
         self._distribution = None if self._distribution is None else read_only(self._distribution)
         self._distributions = tuple(map(read_only, self._distributions))
-        self._make_lock()
-
-    def _make_lock(self) -> None:
-        self._lock = threading.RLock()
-        _heed_forks()
-        _streams.add(self)
+        _hold_at_forks()
 
     # -- counting ---------------------------------------------------------------------------------
 
@@ -205,7 +215,7 @@ class OnlineRatio:
         if type(state) is int and type(next_state) is int and (reward is None or type(reward) is float):
             n = self.n_states
             if 0 <= state < n and 0 <= next_state < n and (reward is None or abs(reward) <= LARGEST_REWARD):
-                with self._lock:
+                with _lock:
                     self._pending.append((state, next_state, reward))
                     if len(self._pending) >= BUFFER:
                         self._flush()
@@ -221,7 +231,7 @@ class OnlineRatio:
             if rewards.shape != states.shape:
                 raise ValueError(f"reward has shape {rewards.shape} but state {states.shape}; give one each")
         # What is counted by halves would be counted wrongly ever after.
-        with self._lock, interruptible() as work, work.held():
+        with _lock, interruptible() as work, work.held():
             self._flush()
             self._count(states, next_states, rewards)
 
@@ -266,17 +276,15 @@ class OnlineRatio:
                 n = self.n_states
                 self._rewards = (np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n)), np.zeros((2, n)))
             add_rewards(states, next_states, rewards, self._weight, growth, *self._rewards)
-        known = self._factor or self._plan
-        place = np.full(self.n_states, -1, np.int64) if known is None else known.place
-        self._weight, self._n_recent, changed, widened = add_transitions(
-            states, next_states, self._weight, growth, self._counts, self._totals, place, self._recent,
-            self._n_recent,
-        )  # fmt: skip
-        if changed or self._n_recent > self._recent[1].size:
+        inside = np.zeros(self.n_states, bool)
+        if self._factor is not None:
+            members = self._factor.members
+            inside[members[members < self.n_states]] = True
+        self._weight, changed = add_transitions(
+            states, next_states, self._weight, growth, self._counts, self._totals, inside
+        )
+        if changed:
             self._factor = None
-        if changed or widened:
-            self._plan = None
-        self._may_plan |= bool(changed)
         self._counted += states.size
         self._distribution = None
         self._distributions = ()
@@ -294,8 +302,7 @@ class OnlineRatio:
             np.sum(pair_weight, axis=1, out=cells[0])
             np.einsum("ij,ij->i", pair_weight, pair_mean, out=cells[1])
         self._weight = 1.0
-        self._factor = self._plan = None
-        self._may_plan = True
+        self._factor = None
 
     # -- solving ----------------------------------------------------------------------------------
 
@@ -315,7 +322,7 @@ class OnlineRatio:
             raise
 
     def _solve(self) -> None:
-        if self._follow() or self._eliminate() or self._factorize():
+        if self._follow() or self._factorize():
             return
         solution = lg.solve(
             self._frozen(), self.gamma, initial=self._initial, restart=self._restart, tol=self.tol
@@ -325,119 +332,84 @@ class OnlineRatio:
         self.n_factorizations += 1
 
     def _follow(self) -> bool:
-        """Refresh the ratio with the factor at hand; False where that is not possible or not worth it."""
-        factor = self._factor
-        if factor is None or self._ratio is None or factor.rounding > 0.25 * self.tol or self.n_steps > WORN:
-            return False
-        ratio = self._ratio
-        self.n_steps, error = self._refreshed(factor, ratio)
-        if self.n_steps < 0:
-            return False
-        self._error, self._solved = max(error, factor.rounding), self._n_recent
-        self._take(factor.members, ratio)
-        return True
+        """Refresh the ratio with the factor at hand; False where that is not possible or not worth it.
 
-    def _refreshed(self, factor: _Factor, ratio: Floats) -> tuple[int, float]:
-        """Bring the ratio up to date in place: steps (or -1) and error."""
-        from lingendice.kernels.online_updates import Nodes, refresh
+        In units of counts the ratio y = mu / n solves y M = 0, M = D - W over the nodes of the class (see
+        `kernels.counted_chains`). With the factor of an older M_0, data having grown by a factor g since,
 
-        leads_to = self._hub_distribution()
-        follows_data = leads_to is self._totals and factor.hub >= 0
-        nodes = Nodes(self.gamma, factor.members, factor.hub, leads_to, follows_data)
-        steps, error = refresh(
-            self._counts, self._totals, nodes, self._masses(factor.members), factor.arrays,
-            self._totals.sum() / factor.total, factor.rounding, self._recent, self._solved, self._n_recent,
-            self.tol, ratio,
-        )  # fmt: skip
-        return steps, error
+            dy = -(y M) M_0^-1 / g ,   y <- y + dy
+
+        converges as fast as M / g and M_0 are alike. The changes of y, not the residual y M, give the error.
+        """
+        from lingendice.kernels.online_updates import entering
+
+        factor, ratio = self._factor, self._ratio
+        if factor is None or ratio is None or self.n_steps > MOST_STEPS_PER_FACTOR:
+            return False
+        if not factor.rounding <= 0.25 * self.tol:
+            return False
+        n, members, mass = self.n_states, factor.members, self._masses(factor.members)
+        to_hub, from_hub = self._rates_to_hub(), self._rates_from_hub()
+        exit_rate = np.append(self.gamma * self._totals + to_hub, from_hub.sum())
+        growth = self._totals.sum() / factor.total
+        y, before, slowest = np.zeros(n + 1), np.inf, 0.0
+        for step in range(MOST_STEPS):
+            y[members] = ratio
+            residual = y * exit_rate
+            residual[:n] -= self.gamma * entering(y[:n], self._counts) + y[n] * from_hub
+            residual[n] -= np.einsum("i,i->", y[:n], to_hub)
+            dy = factor.change(residual[members] / -growth, mass)
+            ratio += dy
+            if not ratio.min() > 0.0:
+                return False
+            change = float(np.max(np.abs(dy) / ratio))
+            rate = change / before
+            slowest = max(slowest, rate)
+            ahead = CAUTION * change * (slowest / (1.0 - slowest) if 0.0 < slowest < SLOWEST else 1.0)
+            if change <= 1e-3 * self.tol or (step > 0 and rate < SLOWEST and ahead <= 0.9 * self.tol):
+                self.n_steps, self._error = step + 1, max(ahead, factor.rounding)
+                self._take(members, ratio)
+                return True
+            if not rate < SLOWEST:
+                return False
+            before = change
+        return False
 
     def _factorize(self) -> bool:
         """Solve afresh and keep the factor; False for several distributions or kinds of restart."""
-        from lingendice.kernels.counted_chains import closed_class, compress, hubs_of, rows_among, to_dense
-        from lingendice.kernels.gth_dense import dense_distribution, dense_factor
-        from lingendice.kernels.online_updates import flow_factor, rounding_error
-        from lingendice.kernels.sparse_rows import rows_between_nodes
-
         self._factor = None
         if self.gamma < 1.0 and self._restart is not None and not self._totals.all():
             return False
-        initial, restart = (np.empty(0) if one is None else one for one in (self._initial, self._restart))
-        out, distribution = hubs_of(self._totals, self.gamma, initial, restart)
-        indptr, indices, data = compress(self._counts)
-        scale = np.full(self.n_states, self.gamma)
-        start, target, rate = rows_between_nodes(indptr, indices, data, scale, out, distribution)
-        members, classes = closed_class(start, target)
-        if classes != 1:
+        n = self.n_states
+        rates = np.zeros((n + 1, n + 1))
+        np.multiply(self._counts, self.gamma, out=rates[:n, :n])
+        rates[:n, n], rates[n, :n] = self._rates_to_hub(), self._rates_from_hub()
+        members = closed_class(rates)
+        if members is None:
             return False
-        start, target, rate = rows_among(start, target, rate, members)
-        place = np.full(self.n_states, -1, np.int64)
-        states = members < self.n_states
-        place[members[states]] = np.flatnonzero(states)
-        if self._may_plan:
-            self._plan = self._make_plan(start, target, members, place)
-            if self._eliminate():
-                return True
-        rates = to_dense(start, target, rate)
-        front, exit_rate, broken = dense_factor(rates)
-        if broken >= 0:
+        factor = DenseFactor.from_rates(rates[np.ix_(members, members)], members, float(self._totals.sum()))
+        if factor is None:
             return False
-        ratio, lost = dense_distribution(front, exit_rate)
-        if lost >= 0:
-            return False
-        np.fill_diagonal(rates, 0.0)
-        arrays = (*flow_factor(front, exit_rate, ratio), ratio.copy())
-        rounding = rounding_error(arrays, rates.sum(axis=1))
-        hub = members.size - 1 if not states[-1] else -1
-        self._factor = _Factor(arrays, members, place, hub, float(self._totals.sum()), float(rounding))
-        self._n_recent = self._solved = self.n_steps = 0
-        if self.n_factorizations == 0:
-            self._refreshed(self._factor, ratio.copy())  # compiles it now, not in the midst of a stream
-        self.n_factorizations += 1
-        self._error, self._ratio = None, ratio
-        self._take(members, ratio)
-        return True
-
-    def _make_plan(self, start: Ids, target: NDArray[np.int32], members: Ids, place: Ids) -> _Plan | None:
-        """A plan where the chain is so sparse, and so local, that it is worth having."""
-        from lingendice.solvers.elimination import Elimination
-
-        size = members.size
-        if size < FEWEST_PLANNED:
-            return None
-        self._may_plan = False  # until the class changes, pairs only become more
-        if target.size > FEW_SUCCESSORS * size:
-            return None
-        most = WORTH_PLANNING * 2 / 3 * size**3
-        n_hubs = int((members >= self.n_states).sum())
-        elimination = Elimination.analyze(start, target, size, n_hubs, max_flops=most)
-        self._may_plan = elimination.complete
-        return _Plan(elimination, start, target, members, place) if self._may_plan else None
-
-    def _eliminate(self) -> bool:
-        """Solve afresh as planned; False without a plan, or where it does not serve."""
-        from lingendice.kernels.online_updates import rates_among
-
-        if self._plan is None:
-            return False
-        plan = self._plan
-        nodes = plan.members, self._hub_distribution(), plan.start, plan.target
-        rates = rates_among(self._counts, self._totals, self.gamma, *nodes)
-        try:
-            ratio = plan.elimination.factorize(rates, keep_rows=False).stationary()
-        except EliminationError:
-            self._plan = None
-            return False
-        self.n_factorizations += 1
+        self._factor, self._ratio = factor, factor.distribution.copy()
         self.n_steps, self._error = 0, None
-        self._take(plan.members, ratio)
+        self.n_factorizations += 1
+        self._take(members, self._ratio)
         return True
 
-    def _hub_distribution(self) -> Floats:
-        """Where the hub leads: by default to the data at gamma = 1, anywhere else."""
+    def _rates_to_hub(self) -> Floats:
+        """What goes from each state to the hub, in units of counts: restarts, and all of a leak."""
+        return np.where(self._totals > 0.0, (1.0 - self.gamma) * self._totals, 1.0)
+
+    def _rates_from_hub(self) -> Floats:
+        """What the hub sends to each state: by default as the data lie at gamma = 1, anywhere else.
+
+        The hub takes no time, so that its rates may have any scale. In proportion to all data they grow as
+        the others do, and an old factor lasts longer.
+        """
         given = self._initial if self.gamma < 1.0 else self._restart
         if given is None:
-            return self._totals if self.gamma == 1.0 else np.ones(self.n_states)
-        return given
+            return self._totals if self.gamma == 1.0 else np.full(self.n_states, self._totals.mean())
+        return given * self._totals.sum()
 
     def _masses(self, members: Ids) -> Floats:
         """What one unit of y at each node weighs in mu: its count, 1 for a leak, 0 for a hub."""
@@ -446,11 +418,9 @@ class OnlineRatio:
 
     def _take(self, members: Ids, ratio: Floats) -> None:
         """Turn the ratio of the nodes into the distribution of the states."""
-        from lingendice.kernels.counted_chains import share_out
-
-        distribution = np.empty(self.n_states)
-        share_out(ratio, members, self._totals, distribution)
-        self._distribution = read_only(distribution)
+        distribution = np.zeros(self.n_states + 1)
+        distribution[members] = ratio * self._masses(members)
+        self._distribution = read_only(distribution[:-1] / distribution.sum())
         self._distributions = (self._distribution,)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -458,7 +428,7 @@ class OnlineRatio:
     @property
     def n_transitions(self) -> int:
         """Transitions counted so far."""
-        with self._lock:
+        with _lock:
             return self._counted + len(self._pending)
 
     @property
@@ -467,7 +437,7 @@ class OnlineRatio:
 
         Raises :class:`lingendice.SeveralDistributions` where there is more than one.
         """
-        with self._lock:
+        with _lock:
             self._refresh()
             if self._distribution is None:
                 return self._as_solution().stationary  # names the ways out
@@ -476,7 +446,7 @@ class OnlineRatio:
     @property
     def tau(self) -> Floats:
         """mu / p; nan where there is no data."""
-        with self._lock:
+        with _lock:
             distribution, totals = self.stationary, self._totals
             return np.divide(
                 distribution * totals.sum(), totals, out=np.full(distribution.shape, np.nan), where=totals > 0
@@ -485,13 +455,13 @@ class OnlineRatio:
     @property
     def leak(self) -> float:
         """Stationary mass of states that were reached but have no outgoing transitions."""
-        with self._lock:
+        with _lock:
             return float(self.stationary[self._totals == 0].sum())
 
     @property
     def value(self) -> float | None:
         """Per-step value, sum p tau r over the mass whose rewards are known; None without rewards."""
-        with self._lock:
+        with _lock:
             self._flush()
             if self._rewards is None:
                 return None
@@ -507,13 +477,13 @@ class OnlineRatio:
 
         Without forgetting they are whole numbers; with it the last transition weighs 1.
         """
-        with self._lock:
+        with _lock:
             self._flush()
             return self._frozen()
 
     def solution(self) -> Solution:
         """The answer at this moment, frozen, with all that a :class:`Solution` offers."""
-        with self._lock:
+        with _lock:
             self._refresh()
             return with_identified_status(self._as_solution())
 
@@ -559,29 +529,27 @@ class OnlineRatio:
         return f"OnlineRatio({self.n_states:,} states, gamma={self.gamma:g}{seen})"
 
 
-_streams: WeakSet[OnlineRatio] = WeakSet()
-_at_rest: list[OnlineRatio] = []
+def closed_class(rates: Floats) -> Ids | None:
+    """Nodes of the one class that no rate leaves; None where there are several."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
-
-def _bring_to_rest() -> None:
-    """Before a fork: no thread is in the midst of an update that the child would never see finished."""
-    for stream in sorted(_streams, key=id):
-        stream._lock.acquire()
-        _at_rest.append(stream)
-
-
-def _go_on() -> None:
-    while _at_rest:
-        _at_rest.pop()._lock.release()
+    edges = csr_array(rates > 0.0)
+    n_components, component = connected_components(edges, connection="strong")
+    source, target = edges.nonzero()
+    closed = np.ones(n_components, bool)
+    closed[component[source[component[source] != component[target]]]] = False
+    return np.flatnonzero(component == np.argmax(closed)) if closed.sum() == 1 else None
 
 
 @cache
-def _heed_forks() -> None:
-    """Handlers registered last run first: streams rest before the compiler's lock is taken.
+def _hold_at_forks() -> None:
+    """Have the lock held while the process forks.
 
-    The other way round a stream that has to compile would wait for that lock, and the fork for the stream.
+    Handlers registered last run first: this one is taken before that of the compiler. The other way round a
+    stream that has to compile would wait for that lock, and the fork for the stream.
     """
     import lingendice.kernels.jit  # noqa: F401
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_bring_to_rest, after_in_parent=_go_on, after_in_child=_go_on)
+        os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
