@@ -112,10 +112,13 @@ def plan_runs(begin, size, above, n_parts):
             work[above[s]] += work[s]
         else:
             total += work[s]
+    # Half a share: runs that get subtrees of at most that size end at about the same time. What is larger is
+    # left to the last run, which begins when the others have ended.
     limit = total if n_parts == 1 else total / (2.0 * n_parts)
     part = np.empty(groups, np.int32)
     load = np.zeros(n_parts)
     start = np.zeros(n_parts + 2, np.int64)
+    # Parents have higher numbers than their children: a subtree's root is met first, and the rest follows it.
     for s in range(groups - 1, -1, -1):
         if above[s] >= 0:
             sibling[s] = child[above[s]]
@@ -136,6 +139,8 @@ def plan_runs(begin, size, above, n_parts):
     left_over = np.empty(groups, np.int64)
     base = 0
     at = 0
+    # In postorder a front's children lie on top of the stack when it is assembled, and what it leaves takes
+    # their place. Children from other runs lie on the stacks of those runs, which stay until the end.
     for r in range(n_parts + 1):
         start[r + 1] += start[r]
         top = base
@@ -190,6 +195,8 @@ def eliminate_fronts(progress, stop, plan, fronts, entries, data, left, factor, 
                 matrix[at:end] = 0.0
                 spent += _MOVE * (end - at)
                 at = end
+            # Places of steps in this front. Those of other fronts are left as they are: nothing reads them
+            # here.
             for k in range(pivots):
                 local[begin[s] + k] = k
             for i in range(width):
@@ -310,9 +317,11 @@ def solve_distribution(fronts, factor, owner, x, high, low):
             buffer = np.empty(2 * n)
         for q in range(border_start[s], border_start[s + 1]):
             buffer[pivots + q - border_start[s]] = x[border[q]]
+        # The call may begin within a front: x of its later pivots is known from the call before.
         k = min(begin[s + 1], high) - begin[s] - 1
         for j in range(k + 1, pivots):
             buffer[j] = x[begin[s] + j]
+        # The last step of all leads nowhere later; its x is given.
         if begin[s] + k == x.size - 1:
             buffer[k] = x[begin[s] + k]
             k -= 1
@@ -384,6 +393,8 @@ def push_rewards(fronts, factor, owner, r, t, buffer, low, high):
             for i in range(n - k - 1):
                 to_r[i] += a * line[i]
                 to_t[i] += b * line[i]
+        # Border rows are pushed once, when the front is done: added bit by bit, the sums would depend on the
+        # cuts.
         if stop < pivots:
             break
         for q in range(border_start[s], border_start[s + 1]):

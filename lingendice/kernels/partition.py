@@ -118,6 +118,8 @@ def partition_chunk(columns, sizes, shift, keys, order, offsets):
     # offsets[b + 1] is now the start of bucket b and becomes its end as the bucket fills.
     local_mask = (one << shift) - one
     want_order = order.size != 0
+    # Keys are made once more: kept from the first pass, those of a chunk would push its output out of the
+    # cache.
     for first in range(0, size, _KEYS):
         for i in range(pack_keys(columns, sizes, first, packed)):
             key = np.uint64(packed[i])
@@ -169,6 +171,8 @@ def add_value(value, weight, total, moments, pair):
         return
     added = weight * difference
     excess, squares = moments[pair, 2] + added, moments[pair, 3] + added * difference
+    # excess / total is how far the mean is from the origin, squares / total about the variance: the mean is
+    # within a root of 1/8 standard deviations, and excess^2 / total takes an eighth of the squares at most.
     if 8.0 * excess * excess <= (before + weight) * squares:
         moments[pair, 2], moments[pair, 3] = excess, squares
     elif weight != 0:
@@ -376,6 +380,7 @@ def _sort(items, scratch, keys, size, shift, starts):
         for i in range(size):
             key = items[i] if keys is None else keys[i]  # all of them, in whatever order
             starts[(np.uint64(key) >> low) & mask] += np.int32(1)
+        # A digit that all keys share leaves their order as it is: no pass.
         if _digit_starts(starts, n_values, size):
             for i in range(size):
                 value = (np.uint64(_key_of(source[i], keys)) >> low) & mask
@@ -417,6 +422,7 @@ def _append_runs(local, size, n_pairs, pair_key, pair_count):
         return n_pairs
     run_start = 0
     for i in range(1, size):
+        # Written at every step and kept where a run ends, as in `collect_table`.
         pair_key[n_pairs] = local[i - 1]
         pair_count[n_pairs] = i - run_start
         ends = local[i] != local[i - 1]
@@ -517,6 +523,8 @@ def emit_pairs(pair_key, pair_start, first_bucket, shift, column_bits, n_rows, o
     """Write the columns of consecutive buckets and the starts of all rows that begin in them."""
     column_mask = (np.int64(1) << column_bits) - 1
     last_bucket = first_bucket + pair_start.size - 1
+    # A bucket may begin or end in the midst of a row: that row's start is written with the bucket in which it
+    # begins. Rounded up, every row has exactly one such bucket.
     first_row = ((first_bucket << shift) + column_mask) >> column_bits
     last_row = min(((last_bucket << shift) + column_mask) >> column_bits, n_rows)
     indptr[first_row:last_row] = 0
@@ -531,6 +539,7 @@ def emit_pairs(pair_key, pair_start, first_bucket, shift, column_bits, n_rows, o
             if row < last_row:
                 indptr[np.uint64(row)] = offset + i + 1
     running = np.int64(offset)
+    # Rows without pairs begin where the one before them ends.
     for row in range(first_row, last_row):
         running = max(running, indptr[row])
         indptr[row] = running

@@ -175,6 +175,8 @@ def draw_rows(seed, step, batch, n_rows, n_firsts, flags, rows, firsts, restarts
 def dual_and_slope(y, bound, limit):
     """f from the network's output y, and df/dy: free, bounded by a tanh, or kept below a limit."""
     if math.isfinite(limit):
+        # softplus(shift) = limit, so that f = 0 at y = 0, where networks start. The softplus is written so
+        # that neither end overflows.
         shift = math.log(math.expm1(limit))
         rest = shift - y
         softplus = rest + math.log1p(math.exp(-rest)) if rest > 0.0 else math.log1p(math.exp(rest))
@@ -194,6 +196,7 @@ def ratio_and_slope(z, output):
         slope = 1.0 / (1.0 + math.exp(-z))
         return (z + math.log1p(math.exp(-z)) if z > 0.0 else math.log1p(math.exp(z))), slope
     if output == 2:
+        # exp(20) is 5e8, whose square still is far from the end of float32, in which gradients are kept.
         grown = math.exp(min(z, 20.0))
         return grown, grown
     return z, 1.0
@@ -222,6 +225,7 @@ def _arrive(n, at, spacing, index, table, shape, noise, noise_at, limits, scratc
         weights[r] = np.float32(1)
     if kind == ACT_GAUSSIAN:
         std, low, high = limits
+        # Normals are made in pairs. An even number per row keeps a row's noise the same wherever tiles begin.
         per_row = n_actions + n_actions % 2
         for r in range(n):
             place = at + r * stride + n_states
@@ -295,6 +299,7 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
         tau, tau_slope = ratio_and_slope(np.float64(out_tau[r]), output)
         f, f_slope = dual_and_slope(np.float64(out[r]), bound, limit)
         excess, slope = excess_and_slope(code, f)
+        # Nothing follows an absorbed row. One that restarts was given a first state as its next by `_gather`.
         flows = 0.0 if flags[i] == ABSORBED else gamma * share
         following = 0.0
         for b in range(branches):
@@ -308,6 +313,8 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
                 weight = np.float64(weights[1, r * branches + b])
                 _, first_slope = dual_and_slope(np.float64(out[place]), bound, limit)
                 factor[place] = (1.0 - gamma) * share * weight * first_slope
+        # J holds -tau f - excess(f) for each row, the excess times tau where it is weighted by the ratio, and
+        # gamma tau f(s') and (1 - gamma) f(s0) at the arrivals above.
         weighed = tau * slope if by_ratio else slope
         factor[r] = -(tau + weighed) * f_slope * share
         charge = excess if by_ratio else 0.0
@@ -386,7 +393,9 @@ def finish_step(batch, rates, nets, gradients, moments, mean, state):
     share = 1.0
     if decay != 0.0:
         share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, (steps - 1.0) / planned)))
+    # Adam's running means begin at 0: early on they are divided by the weight that they have gathered.
     early, late = 1.0 - momentum**steps, 1.0 / (1.0 - 0.999**steps)
+    # In the order of the groups, whichever thread made them: the same bits for any number of threads.
     norm_tau, norm_f = _reduced_norm(gradients.tau), _reduced_norm(gradients.f)
     scale_tau, scale_f = (
         np.float32(min(1.0, clip / (norm_tau + 1e-30))),

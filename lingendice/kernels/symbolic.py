@@ -34,12 +34,15 @@ def elimination_tree(graph_start, graph, order):
         v = order[k]
         for q in range(graph_start[v], graph_start[v + 1]):
             i = step[graph[q]]
+            # From each earlier neighbor up to the root of the subtree it is in so far, which is hung under k.
+            # `ancestor` leads to such roots by short cuts: all steps on the way point to k from now on.
             while i >= 0 and i < k:
                 above = ancestor[i]
                 ancestor[i] = k
                 if above < 0:
                     parent[i] = k
                 i = above
+    # Both arrays have served and are used again, for the children of each step in ascending order.
     child = ancestor
     sibling = step
     for k in range(n):
@@ -58,6 +61,7 @@ def elimination_tree(graph_start, graph, order):
         depth = 1
         while depth > 0:
             v = stack[depth - 1]
+            # `child[v]` is the next child to visit: it moves on from sibling to sibling.
             c = child[v]
             if c < 0:
                 place[v] = filled
@@ -89,6 +93,8 @@ def continue_counts(graph_start, graph, order, parent, step, seen, count, first,
         v = order[k]
         for q in range(graph_start[v], graph_start[v + 1]):
             i = step[graph[q]]
+            # Row k of the factor: the paths from its earlier neighbors up to k. A path ends where it meets
+            # one that was walked for this k, so that each entry of the fill is visited once.
             while i < k and seen[i] != k:
                 seen[i] = k
                 count[i] += 1
@@ -139,16 +145,22 @@ def group_steps(parent, count):
         while groups > 1:
             top = groups - 1
             below = groups - 2
+            # Numbers of a subtree are contiguous, so that the group below is a child of this one where its
+            # last step's parent is this one's first step. Else it hangs under a later step, or is another
+            # tree.
             if parent[begin[top] - 1] != begin[top]:
                 break
             wide = begin[top] - begin[below]
             tall = k + 1 - begin[top]
             # A merged front holds the child's pivots and all of the parent's front.
             merged = wide + size[top]
+            # Zeros that merging stores anew: the child's pivots get columns as long as the merged front.
             extra = wide * (merged - size[below])
             total = zeros[top] + zeros[below] + extra
             width = wide + tall
             stored = width * merged
+            # Without new zeros groups are always merged. With them the fewer pivots there are, the more zeros
+            # are worth it: any share for 4 pivots, 60 % for 16, 20 % for 48, 5 % beyond.
             if extra > 0 and not (
                 width <= 4
                 or (width <= 16 and total * 10 < stored * 6)
@@ -197,6 +209,7 @@ def front_states(graph_start, graph, order, begin, size, above):
                     seen[i] = s
                     border[filled[s]] = i
                     filled[s] += 1
+        # What a child borders, its parent borders too, but for the parent's own pivots.
         c = child[s]
         while c >= 0:
             for q in range(start[c], start[c + 1]):
@@ -257,6 +270,8 @@ def sort_entries(indptr, indices, place, order, owner):
         v = order[k]
         for q in range(indptr[v], indptr[v + 1]):
             i = step[indices[q]]
+            # An entry is added where the first of its two ends is eliminated; later fronts get it as left-
+            # over.
             s = owner[min(k, i)]
             row[at[s]] = k
             column[at[s]] = i

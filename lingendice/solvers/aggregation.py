@@ -80,11 +80,16 @@ class Plan:
 
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
     """A cautious rate from the last changes: the slowest mean over several lags, None if unknown."""
+    # Changes of the size of rounding fall no more: they would show a rate of 1.
     trusted = [change for change in changes[-2 * lags[-1] :] if change > ROUNDING]
     if len(trusted) <= lags[-1]:
         return None
+    # Changes may rise and fall in turn (modes with complex or negative eigenvalues): a mean over one lag may
+    # see a steep stretch alone.
     slowest = max((trusted[-1] / trusted[-1 - lag]) ** (1.0 / lag) for lag in lags)
     slowest = min(max(slowest, 0.05), 1.0)
+    # The error that is left is change * rate / (1 - rate), so that near 1 a rate a little too low is an error
+    # much too small: a tenth of the way to 1 is given away.
     return slowest + 0.1 * (1.0 - slowest)
 
 
@@ -113,6 +118,7 @@ class Pace:
         elif len(changes) > 2 and max(changes[-3:]) < ROUNDING:
             # at rest before a rate could be seen: the check over clusters has the last word
             self.rate = min(self.rate, 0.5)
+        # A change of 0 is rounding that happens to repeat, not an error of 0.
         self.error = max(changes[-1], ROUNDING / 10) * self.rate * self.condition
         return self.error <= self.allowed
 
@@ -150,6 +156,8 @@ class Mixing:
         self.plain.append(change)
         before = pace.rate
         if pace.judge(self.plain, CYCLE_LAGS):
+            # The first changes after an extrapolation may fall faster than the map does: of two rates seen,
+            # the slower one counts.
             if before < 1.0:
                 pace.rate = max(pace.rate, before)
             pace.error = max(pace.error, CAUTION * change * pace.condition)
@@ -196,6 +204,8 @@ class Run(Pace):
                 self.error = np.inf
                 return False
             if self.judge(recent, SWEEP_LAGS):
+                # Relaxed sweeps shrink faster than the chain lets plain ones: their changes understate the
+                # error. One plain sweep, judged by the plain rate, says what is left.
                 if relaxation > 1.0:
                     last = self.level.sweep(self.y, True)
                     self.rate = max(self.rate, plain_rate)
@@ -207,6 +217,8 @@ class Run(Pace):
                     return True
             elif len(recent) == SWEEP_LAGS[-1] + 1:
                 seen = (recent[-1] / recent[-3]) ** 0.5
+                # Decided once, after seven sweeps. Faster chains are done before relaxation pays; for slower
+                # ones the factor would be above 1.6 and rest on a rate seen over two sweeps.
                 if not tried and 0.3 < seen < 0.95:
                     relaxation, plain_rate, tried = (
                         2.0 / (1.0 + (1.0 - seen) ** 0.5),
@@ -224,6 +236,8 @@ class Run(Pace):
         """Cycle until settled (true), or until ``limit`` or a plain rate above ``give_up`` is met (false)."""
         mixing = Mixing(self)
         for _ in range(limit):
+            # Blocks of neighbors depend on y and are chosen anew for each cycle; blocks at a gap depend on
+            # the weights alone.
             if not self.level.gap:
                 self.level.label = None
             old = self.y.copy()
@@ -257,6 +271,8 @@ class Run(Pace):
 
     def verify(self) -> bool:
         """Correct over clusters; true when that changes nothing that ``tol`` would notice."""
+        # The correction tells, and removes, what the masses of clusters were off by. It does not see errors
+        # within clusters, which are allowed for by counting it twice.
         self.error += 2.0 * cluster_correct(self.level, self.y)
         return self.error <= self.tol
 
@@ -270,6 +286,8 @@ class Run(Pace):
             return True
         if self.use_gap():
             self.method = "blocks"
+            # Behind a true gap cycles shrink the error by the size of the coupling, so that a rate above .7
+            # says that the gap was not what made the chain slow.
             settled = self.cycle_until(BEHIND_GAP, max_cycles, give_up=0.7)
         else:
             settled = self.sweep_until(10 * PATIENCE, PATIENCE)
@@ -449,8 +467,11 @@ class Ladder:
         rung = self.rungs[depth]
         for _ in range(SWEEPS):
             rung.sweep(d, h, True)
+        # The right side of the chain between blocks: residuals summed with the weights y of their states, by
+        # what flows out of the block. Its solution is the constant that each block's values are off by.
         coarse = np.bincount(rung.label, rung.y * rung.residual(d, h), rung.outflow.size) / rung.outflow
         c = np.zeros(coarse.size)
+        # The chain after the last rung is eliminated: a second visit would find nothing left to correct.
         for _ in range(1 if depth + 1 == len(self.rungs) else VISITS):
             self.cycle(depth + 1, coarse, c)
         h += c[rung.label]
@@ -517,9 +538,11 @@ def relative_values(
         for cycles in range(1, max_cycles + 1):
             image = h.copy()
             ladder.cycle(0, d, image)
+            # h is determined up to a constant, which would drift from cycle to cycle and take digits with it.
             image -= np.dot(x, image)
             largest = float(np.max(np.abs(image)))
             before, change = change, float(np.max(np.abs(image - h))) / largest
+            # Rounding of h itself leaves a residual of a few units in the last place of its largest entry.
             floor = 4.0 * EPSILON * largest / scale
             left = ladder.rungs[0].residual(d, image) if ladder.rungs else np.zeros(1)
             residual = float(np.max(np.abs(left))) / scale

@@ -166,10 +166,13 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
         level.tick()
         kernels.count_bins(bits, first, min(bits.size, first + CALL_WORK), histogram)
     parent = np.arange(n, dtype=np.uint32)
+    # Exponents up to GAP_BINS count as one: a gap needs stronger weights above it.
     components, last_merge, strongest = n, GAP_BINS, 0
     for weakest in np.flatnonzero(histogram).tolist():
+        # These edges are merged together with those of the next exponent, which spares a pass over all edges.
         if weakest <= GAP_BINS and components == n and histogram[weakest + 1 :].any():
             continue
+        # Blocks of fewer than two states on average would leave a chain between them that is hardly smaller.
         candidate = 1 < components <= n // 2 and weakest - last_merge > GAP_BINS
         before = parent.copy() if candidate else parent
         remaining = components
@@ -179,6 +182,8 @@ def gap_blocks(level: Level) -> tuple[Indices | None, int]:
                 level.indptr, level.sources, bits, first, last, strongest, weakest, remaining, parent
             )
         if candidate and remaining < components:
+            # Only this merge shows that the exponents before it were a gap: the blocks are those from before
+            # it.
             label = np.empty(n, dtype=np.uint32)
             return label, kernels.label_components(before, label)
         if remaining < components:
@@ -250,6 +255,8 @@ def cluster_correct(level: Level, y: FloatArray) -> float:
     """
     label = np.arange(level.size, dtype=np.uint32)
     count = join_clusters(level, y, label, level.size)
+    # The flows contain y. Taken as rates, they have as their distribution not the clusters' masses but the
+    # factors by which the masses are off; these are scaled so that all mass together stays.
     factor, _ = gth_dense(cluster_flows(level, y, label, count))
     factor *= y.sum() / np.dot(factor, np.bincount(label, y, count))
     return _spread(y, label, factor)
@@ -285,11 +292,14 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
         kernels.scatter_dense(*coarse.edges, dense)
         z, _ = gth_dense(dense)
     else:
+        # The answer if the masses of the blocks are right already.
         z = outflow / outflow.sum()
         if level.gap:
             label, count = gap_blocks(coarse)
             if label is not None:
                 coarse.use_blocks(label, count, gap=True)
+        # Between blocks of neighbors a rough answer will do, since the next cycle chooses other blocks.
+        # Behind a gap sweeps repair nothing between blocks, so that the answer has to be right.
         for _ in range(GAP_VISITS if level.gap else effort.visits):
             change = cycle(coarse, z, effort)
             if not np.isfinite(change):
@@ -298,6 +308,8 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
                 break
             if not coarse.gap:
                 coarse.label = None
+    # z is the distribution of the chain watched when it moves from block to block, in proportion to the
+    # outflow under the right masses.
     factor = z / outflow
     factor *= outflow.sum() / z.sum()
     return _spread(y, level.label, factor)
