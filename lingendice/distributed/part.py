@@ -16,7 +16,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.rows import row_sums
 from lingendice.distributed.blocks import RowBlock
 from lingendice.distributed.mesh import Array, Mesh, listen
-from lingendice.kernels import sweeps
+from lingendice.kernels import part_rounds
 from lingendice.model.transition_rows import find_classes
 from lingendice.results.interval import Entries, Piece
 
@@ -172,14 +172,14 @@ class Part:
         everybody = [numbers] * mesh.n_parts
         for source in mesh.others:
             everybody[source], sums = mesh.take(source)
-            sweeps.add_at(self.pull.places[source], aligned(sums), drawn)
+            part_rounds.add_at(self.pull.places[source], aligned(sums), drawn)
         return drawn, everybody
 
     def _pulled(self, y: Array, dest: int, dtype: Any) -> Array:
         """Sums of ``w y`` into the targets in one part."""
         pull, (first, last) = self.pull, self.pull.cuts[dest : dest + 2]
         drawn = np.empty(last - first, dtype)
-        sweeps.pull_rows(pull.indptr, pull.sources, pull.weights, y, first, last, drawn)
+        part_rounds.pull_rows(pull.indptr, pull.sources, pull.weights, y, first, last, drawn)
         return drawn
 
     def fetched(self, mesh: Mesh, values: Array) -> Array:
@@ -198,7 +198,7 @@ class Part:
         """For every own state, the sum of ``w values`` over its targets; ``values`` of all targets."""
         pull = self.pull
         gathered = np.zeros(self.size)
-        sweeps.push_rows(pull.indptr, pull.sources, pull.weights, values, gathered)
+        part_rounds.push_rows(pull.indptr, pull.sources, pull.weights, values, gathered)
         return gathered
 
     # -- phases over entries -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import numpy as np
 from lingendice.data.checks import Floats
 from lingendice.distributed.mesh import Mesh
 from lingendice.distributed.part import Part, vector
-from lingendice.kernels import sweeps
+from lingendice.kernels import part_rounds
 from lingendice.kernels.gth_dense import gth_dense
 from lingendice.model.pull_system import go_on
 from lingendice.model.transition_rows import find_classes, submatrix
@@ -130,7 +130,7 @@ class Rounds(Pace):
     def round(self) -> Facts:
         """One plain round; returns the facts about the x that it began with."""
         drawn, facts = self.push()
-        self.change, self.largest, self.lost, self.mass = sweeps.finish_round(
+        self.change, self.largest, self.lost, self.mass = part_rounds.finish_round(
             self.base, self.scale(facts), drawn, self.step, self.c, self.loss, self.x, self.y
         )
         self.n_rounds += 1

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.rows import index_array, read_only, row_of_entry
+from lingendice.kernels import gauss_seidel_steps
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels import sweeps as gauss_seidel
 from lingendice.kernels.parallel import run_all
 
 FloatArray = NDArray[np.float64]
@@ -86,14 +86,14 @@ class PullSystem:
         result[self.order] = values
         return result
 
-    def kernel_rows(self, begin: IntArray, end: IntArray) -> gauss_seidel.Rows:
+    def kernel_rows(self, begin: IntArray, end: IntArray) -> gauss_seidel_steps.PulledRows:
         """The entries ``begin[i]:end[i]`` of each row i as the kernels take them."""
-        return gauss_seidel.Rows(
+        return gauss_seidel_steps.PulledRows(
             index_array(begin), index_array(end), index_array(self.sources), read_only(self.weights)
         )
 
     @cached_property
-    def rows(self) -> gauss_seidel.Rows:
+    def rows(self) -> gauss_seidel_steps.PulledRows:
         """All entries as the kernels take them."""
         return self.kernel_rows(self.indptr[:-1], self.indptr[1:])
 
@@ -117,7 +117,9 @@ class PullSystem:
         """L1 norm, smallest and largest entry of ``image - x``, image = base + row_factor (A + loops) y."""
 
         def task(first: int, last: int) -> tuple[float, float, float]:
-            return gauss_seidel.residual(self.rows, row_factor, base, self.loops, x, y, first, last, image)
+            return gauss_seidel_steps.residual(
+                self.rows, row_factor, base, self.loops, x, y, first, last, image
+            )
 
         size, low, high = zip(*self.run(self.ranges, task), strict=True)
         return float(sum(size)), min(low), max(high)

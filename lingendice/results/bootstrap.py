@@ -127,7 +127,7 @@ class _Draws:
 
     def _clusters(self, factor: Floats) -> tuple[Floats, Floats | None]:
         """The log with every cluster taken ``factor`` times."""
-        from lingendice.kernels.sweeps import reweigh
+        from lingendice.kernels.resampled_chains import reweigh
 
         base = self.base
         count, reward_sum = np.zeros(base.count.size), np.zeros(base.count.size)
@@ -195,11 +195,11 @@ class _Again:
         return self.first.moved_to(states, source=operator, cell_ridge_distribution=cells)
 
     def _warm(self, operator: EmpiricalOperator) -> tuple[Floats, float]:
-        from lingendice.kernels.sweeps import (
+        from lingendice.kernels.extrapolation import empty_past
+        from lingendice.kernels.resampled_chains import (
             DEPTH,
-            Chain,
+            ResampledChain,
             begin_warm,
-            empty_past,
             pull_coefficients,
             warm_rounds,
         )
@@ -217,7 +217,9 @@ class _Again:
         out = operator.gather(rows.out)
         initial = np.zeros(operator.n_states) if operator.initial is None else operator.initial
         distribution, mass = self.start.copy(), np.empty(rows.n_hubs)
-        chain = Chain(self.column, source, coefficient, operator.gamma, initial, out, rows.distribution)
+        chain = ResampledChain(
+            self.column, source, coefficient, operator.gamma, initial, out, rows.distribution
+        )
         stay = begin_warm(distribution, mass, chain)
         past = empty_past(distribution, DEPTH - 1)
         error, slowest, done, left = np.inf, 0.5, False, -(-MOST_SWEEPS // (DEPTH + 1))

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats
+from lingendice.kernels import extrapolation
+from lingendice.kernels import gauss_seidel_steps as steps
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels import sweeps
 from lingendice.kernels.sparse_rows import strong_components
 from lingendice.model.pull_system import CALL_WORK, FloatArray, IntArray, PullSystem, row_ranges
 
@@ -33,7 +34,7 @@ class Relaxation:
     """
 
     system: PullSystem
-    rows: sweeps.Rows
+    rows: steps.PulledRows
     f: FloatArray
     inflow: FloatArray
     c: FloatArray
@@ -56,10 +57,10 @@ class Relaxation:
 
     def step(self) -> None:
         """One pass; sets ``estimate``, ``mass`` and ``scale``."""
-        terms = sweeps.Terms(self.f, self.inflow, self.c, self.loss)
+        terms = steps.SweepTerms(self.f, self.inflow, self.c, self.loss)
 
         def task(first: int, last: int) -> tuple[float, float, float, float]:
-            return sweeps.sweep(self.rows, terms, self.scale, self.x, self.y, first, last)
+            return steps.sweep(self.rows, terms, self.scale, self.x, self.y, first, last)
 
         changes, largest, losts, masses = zip(*self.system.run(self.ranges, task), strict=True)
         change, lost, mass = sum(changes), sum(losts), sum(masses)
@@ -108,8 +109,8 @@ class Blocks:
 
     system: PullSystem
     start: IntArray  # first row of each component, and the number of rows
-    upstream: sweeps.Rows  # the entries of each row from other components
-    own: sweeps.Rows
+    upstream: steps.PulledRows  # the entries of each row from other components
+    own: steps.PulledRows
     outside: FloatArray  # weight that each source sends to other components
 
     @classmethod
@@ -140,7 +141,7 @@ class Blocks:
         loss = loss + c * self.outside
         y = c * x
         inflow = np.empty_like(x)
-        terms = sweeps.Terms(f, g, c, loss)
+        terms = steps.SweepTerms(f, g, c, loss)
         entries = np.diff(system.indptr[self.start])
         big = np.flatnonzero(entries > BIG_BLOCK).tolist()
         state = np.zeros(5)
@@ -149,7 +150,7 @@ class Blocks:
         for stop in [*big, self.start.size - 1]:
             while block < stop and state[1] < max_passes * whole:
                 system.tick()
-                block = sweeps.solve_blocks(
+                block = steps.solve_blocks(
                     self.upstream, self.own, terms, inflow, x, y, self.start, block, stop, tolerance,
                     CALL_WORK, state,
                 )  # fmt: skip
@@ -163,13 +164,13 @@ class Blocks:
         return float(state[1]) / whole
 
     def _solve_big(
-        self, first: int, last: int, terms: sweeps.Terms, inflow: FloatArray, x: FloatArray,
+        self, first: int, last: int, terms: steps.SweepTerms, inflow: FloatArray, x: FloatArray,
         y: FloatArray, tolerance: float, work: float,
     ) -> float:  # fmt: skip
         system = self.system
 
         def gather(a: int, b: int) -> float:
-            return sweeps.gather_inflow(self.upstream, terms.f, terms.g, y, a, b, inflow)
+            return steps.gather_inflow(self.upstream, terms.f, terms.g, y, a, b, inflow)
 
         supply = float(sum(system.run(row_ranges(system.indptr, first, last), gather)))
         relaxation = Relaxation(
@@ -242,21 +243,21 @@ class Extrapolation:
         total: Callable[[Floats], Floats] | None = None,
     ) -> None:  # fmt: skip
         self.depth, self.period, self.power, self.total = depth, period, power, total
-        self.past = sweeps.empty_past(x, depth)
+        self.past = extrapolation.empty_past(x, depth)
         self.passes = 0
 
     def observe(self, x: Floats) -> bool:
         """Take note of the outcome of a pass; returns whether x has been replaced."""
         past, gram = self.past, self.past.gram
-        sweeps.record_pass(x, past, self.power, self.passes)
+        extrapolation.record_pass(x, past, self.power, self.passes)
         if self.passes and self.total is not None:
             slot = (self.passes - 1) % self.depth
             gram[slot] = gram[:, slot] = self._over_parts(gram[slot])
         used, replaced = min(self.passes, self.depth), False
         self.passes += 1
         if used and self.passes % self.period == 0 and gram.diagonal()[:used].min() > 0.0:
-            products = self._over_parts(sweeps.project(x, past, self.power))
-            combined = x - sweeps.solve_gram(gram, products[:used]) @ past.moves[:used]
+            products = self._over_parts(extrapolation.project(x, past, self.power))
+            combined = x - extrapolation.solve_gram(gram, products[:used]) @ past.moves[:used]
             outside = np.array([0.0 if self.power == 0.0 or (combined >= LEAST * x).all() else 1.0])
             replaced = not self._over_parts(outside).any()  # all parts refuse where one does
             if replaced:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from lingendice.kernels import gauss_seidel_steps as gauss_seidel
 from lingendice.kernels import sparse_rows as sparse
-from lingendice.kernels import sweeps as gauss_seidel
 from lingendice.model.pull_system import row_ranges, row_system, transposed_system
 
 
@@ -84,7 +84,7 @@ def test_rows_by_degree_draw_and_sweep_as_the_matrix_does(weighted):
         drawn[row] = c[row] * by_hand[row]
     start = x.copy()
     rows = system.kernel_rows(system.indptr[:-1], system.indptr[1:])
-    terms = gauss_seidel.Terms(f, base, c, loss)
+    terms = gauss_seidel.SweepTerms(f, base, c, loss)
     change, largest, lost, mass = gauss_seidel.sweep(rows, terms, 0.5, x, y, 0, 1000)
     np.testing.assert_allclose(x, by_hand, rtol=1e-12)
     np.testing.assert_allclose(y, c * x, rtol=1e-15)

@@ -61,10 +61,10 @@ def test_the_guard_notices_what_computes(name, monkeypatch):
 
 
 def test_the_guard_notices_kernels(monkeypatch):
-    from lingendice.kernels import sweeps
+    from lingendice.kernels import resampled_chains
 
     with nothing_is_computed(monkeypatch), pytest.raises(Computed, match="kernel"):
-        sweeps.reweigh()
+        resampled_chains.reweigh()
 
 
 @pytest.mark.parametrize("name", CHECKED)
