@@ -15,8 +15,8 @@ from lingendice.data.few_pairs import (
     NO_IDS,
     Array,
     DType,
-    Log,
     PairCounts,
+    PairLog,
     Records,
     hash_pairs,
     index_type,
@@ -47,7 +47,7 @@ _STRETCH = 1 << 23  # transitions one kernel call may walk: a few hundredths of 
 _FEW = 1 << 17  # transitions that NumPy counts in milliseconds, before the kernels would even be loaded
 
 
-class _Plan(NamedTuple):
+class _BucketPlan(NamedTuple):
     """How keys are split; a function of the sizes of the problem alone."""
 
     sizes: Sizes
@@ -57,7 +57,7 @@ class _Plan(NamedTuple):
     key_type: DType
 
 
-class _Partition(NamedTuple):
+class _Buckets(NamedTuple):
     """Transitions grouped by bucket within each chunk."""
 
     keys: Array
@@ -143,7 +143,7 @@ def count_pairs(
     row_bits, column_bits = max(n_rows - 1, 0).bit_length(), max(n_columns - 1, 0).bit_length()
     sizes = Sizes(n_rows, n_actions, n_columns, column_bits)
     ids = Columns(row, NO_IDS if action is None else action, column, NO_FLAGS if ends is None else ends)
-    log = Log(ids, sizes, weight, value)
+    log = PairLog(ids, sizes, weight, value)
     if log.n <= _CHUNK:
         threads = 1
     if row_bits + column_bits > 63:
@@ -153,13 +153,13 @@ def count_pairs(
     return _count_many(log, row_bits + column_bits, want_entry, threads)
 
 
-def _count_many(log: Log, bits: int, want_entry: bool, threads: int) -> PairCounts:
+def _count_many(log: PairLog, bits: int, want_entry: bool, threads: int) -> PairCounts:
     """Count by a table over all pairs where that is small, a hash table where pairs are few, else sorting."""
     want_slots = want_entry or log.weight is not None or log.value is not None
     cells = log.sizes.n_rows << log.sizes.column_bits
     if not want_slots and cells <= min(max(log.n // _TABLE_ROWS, _SMALL_TABLE), _LARGEST_TABLE):
         group = _tally_table(log, cells, threads)
-        writer = _Writer(_Plan(log.sizes, bits, 1, True, _UINT32), group.key.size, INT64)
+        writer = _Writer(_BucketPlan(log.sizes, bits, 1, True, _UINT32), group.key.size, INT64)
         writer.append([group], 1)
         return writer.finish()
     if want_slots:
@@ -173,7 +173,7 @@ def _count_many(log: Log, bits: int, want_entry: bool, threads: int) -> PairCoun
     return writer.finish()._replace(entry=entry)
 
 
-def _count_renamed(log: Log, want_entry: bool, threads: int) -> PairCounts:
+def _count_renamed(log: PairLog, want_entry: bool, threads: int) -> PairCounts:
     """Count where no 63-bit key holds a pair: columns are numbered by rank first (a sort of N columns)."""
     row, column = log.pairs()
     names, rank = np.unique(column, return_inverse=True)
@@ -182,7 +182,7 @@ def _count_renamed(log: Log, want_entry: bool, threads: int) -> PairCounts:
     return counts._replace(indices=names[counts.indices].astype(index_type(log.sizes.n_columns)))
 
 
-def _make_plan(log: Log, bits: int) -> _Plan:
+def _make_plan(log: PairLog, bits: int) -> _BucketPlan:
     n, (n_rows, _, n_columns, column_bits) = log.n, log.sizes
     dense = n_rows << column_bits <= max(4 * n, _SMALL_TABLE) and bits - _MAX_BUCKET_BITS <= _DENSE_BITS
     if dense:
@@ -192,10 +192,10 @@ def _make_plan(log: Log, bits: int) -> _Plan:
         wanted = max((n // _BUCKET).bit_length(), bits - 32, (n_rows // _GROUP_ROWS).bit_length())
     shift = bits - min(wanted, _MAX_BUCKET_BITS, bits)
     n_buckets = ((((n_rows - 1) << column_bits) | (n_columns - 1)) >> shift) + 1
-    return _Plan(log.sizes, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
+    return _BucketPlan(log.sizes, shift, n_buckets, dense, _UINT32 if shift <= 32 else INT64)
 
 
-def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partition:
+def _partition(log: PairLog, plan: _BucketPlan, want_slots: bool, threads: int) -> _Buckets:
     n = log.n
     offsets = np.empty(((n + _CHUNK - 1) // _CHUNK, plan.n_buckets + 1), np.int32)
     keys = np.empty(n, plan.key_type)
@@ -219,7 +219,7 @@ def _partition(log: Log, plan: _Plan, want_slots: bool, threads: int) -> _Partit
 
     tasks = [partial(task, *chunks) for chunks in ranges(offsets.shape[0], _CHUNKS_A_TASK)]
     run_all(tasks, threads)
-    return _Partition(keys, order, weight, value, slot, offsets)
+    return _Buckets(keys, order, weight, value, slot, offsets)
 
 
 def _cells(keys: int) -> int:
@@ -227,7 +227,7 @@ def _cells(keys: int) -> int:
     return (keys + 7) // 8 * 8
 
 
-def _tally_table(log: Log, cells: int, threads: int) -> _Group:
+def _tally_table(log: PairLog, cells: int, threads: int) -> _Group:
     """Count by one table over all pairs for each task; integers add up the same in any order."""
     step = max(8 * _CHUNK, _TABLE_ROWS * cells, -(-log.n // threads))
 
@@ -252,7 +252,7 @@ def _collect(first_bucket: int, table: Array, key_type: DType) -> _Group:
     return _Group(first_bucket, np.array([0, n_pairs]), key[:n_pairs], count[:n_pairs], None, None)
 
 
-def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
+def _group_bounds(sizes: Array, plan: _BucketPlan) -> Iterator[tuple[int, int]]:
     """Cut the buckets into consecutive groups of about equal work; a large bucket stands alone."""
     ends = np.cumsum(sizes)
     most = max(1, (_GROUP_ROWS << plan.sizes.column_bits) >> plan.shift)
@@ -265,7 +265,7 @@ def _group_bounds(sizes: Array, plan: _Plan) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
+def _tally(parts: _Buckets, plan: _BucketPlan, threads: int) -> _Writer:
     """Tally groups of buckets, a wave of them side by side, and append each wave to the result."""
     sizes = np.diff(parts.offsets, axis=1).sum(axis=0, dtype=np.int64)
     bounds = list(_group_bounds(sizes, plan))
@@ -303,7 +303,7 @@ def _tally(parts: _Partition, plan: _Plan, threads: int) -> _Writer:
 
 
 def _tally_group(
-    parts: _Partition, plan: _Plan, first_bucket: int, sizes: Array, key: Array, count: Array
+    parts: _Buckets, plan: _BucketPlan, first_bucket: int, sizes: Array, key: Array, count: Array
 ) -> _Group:
     pair_start = np.empty(sizes.size + 1, np.int64)
     where = (parts.keys, parts.offsets, _CHUNK, first_bucket, sizes, plan.shift)
@@ -317,13 +317,13 @@ def _tally_group(
     return _Group(first_bucket, pair_start, key[:n_pairs], count[:n_pairs], None, None)
 
 
-def _stretches(parts: _Partition, size: int) -> list[tuple[int, int]]:
+def _stretches(parts: _Buckets, size: int) -> list[tuple[int, int]]:
     """Ranges of chunks in which buckets with ``size`` transitions have a bounded number of them."""
     n_chunks = parts.offsets.shape[0]
     return list(ranges(n_chunks, n_chunks if size <= _STRETCH else max(1, _STRETCH // _CHUNK)))
 
 
-def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
+def _tally_large_table(parts: _Buckets, plan: _BucketPlan, bucket: int, size: int, threads: int) -> _Group:
     """Count a large bucket of few keys: one table for each stretch of chunks."""
     stretches = list(ranges(parts.offsets.shape[0], max(1, _LARGE // _CHUNK)))
 
@@ -341,7 +341,7 @@ def _tally_large_table(parts: _Partition, plan: _Plan, bucket: int, size: int, t
     return group
 
 
-def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, threads: int) -> _Group:
+def _tally_large_keys(parts: _Buckets, plan: _BucketPlan, bucket: int, size: int, threads: int) -> _Group:
     """Count a large bucket of many keys as a problem of its own: one row, local keys for columns."""
     stretches = _stretches(parts, size)
     local, end = np.empty(size, plan.key_type), 0
@@ -361,7 +361,7 @@ def _tally_large_keys(parts: _Partition, plan: _Plan, bucket: int, size: int, th
     return _Group(bucket, counts.indptr, key, counts.count, None, None)
 
 
-def _add_payloads(group: _Group, parts: _Partition, size: int, records: Records) -> _Group:
+def _add_payloads(group: _Group, parts: _Buckets, size: int, records: Records) -> _Group:
     """Sum weights and values over the transitions of a group's pairs, in the order given."""
     if not (parts.weight.size or parts.value.size):
         return group
@@ -381,7 +381,7 @@ class _Writer:
     Room for one pair per transition is reserved at once, but memory is used only where pairs are written.
     """
 
-    def __init__(self, plan: _Plan, capacity: int, total_type: DType, moments: bool = False) -> None:
+    def __init__(self, plan: _BucketPlan, capacity: int, total_type: DType, moments: bool = False) -> None:
         self.plan = plan
         self.n_pairs = 0
         self.indptr = np.empty(plan.sizes.n_rows + 1, np.int64)
@@ -419,7 +419,7 @@ class _Writer:
         return PairCounts(self.indptr, self.indices, self.count, self.mean, self.m2, None)
 
 
-def _entries(parts: _Partition, writer: _Writer, threads: int) -> Array:
+def _entries(parts: _Buckets, writer: _Writer, threads: int) -> Array:
     n = parts.keys.size
     entry = np.empty(n, index_type(writer.n_pairs))
 

@@ -58,7 +58,7 @@ def index_type(largest: int) -> DType:
     return INT32 if largest <= np.iinfo(np.int32).max else INT64
 
 
-class Log(NamedTuple):
+class PairLog(NamedTuple):
     """What is counted: ids, which may be out of range, and what is summed."""
 
     columns: Columns
@@ -108,7 +108,7 @@ class Log(NamedTuple):
 NO_IDS, NO_FLAGS, _NO_VALUES = np.empty(0, np.int32), np.empty(0, bool), np.empty(0)
 
 
-def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
+def sort_pairs(log: PairLog, want_entry: bool) -> PairCounts:
     """Count by a sort of all keys, where the compiler would take longer to load."""
     row, column = log.pairs()
     key = row.astype(np.int64)
@@ -149,7 +149,7 @@ def sort_pairs(log: Log, want_entry: bool) -> PairCounts:
 
 
 def in_rows(
-    key: Array, log: Log, sums: tuple[Array, Array | None, Array | None], slot: Array | None
+    key: Array, log: PairLog, sums: tuple[Array, Array | None, Array | None], slot: Array | None
 ) -> PairCounts:
     """Compressed rows of sorted keys."""
     n_rows, _, n_columns, column_bits = log.sizes
@@ -199,7 +199,7 @@ class _Stretch(NamedTuple):
     """For every transition, the number of its pair; empty where nobody asks."""
 
 
-def _count_stretch(log: Log, start: int, stop: int, want_slots: bool) -> _Stretch | None:
+def _count_stretch(log: PairLog, start: int, stop: int, want_slots: bool) -> _Stretch | None:
     """Go through some transitions; None where their pairs are too many."""
     room, n = min(stop - start, _MOST_PAIRS), 0
     slot = np.empty(stop - start if want_slots else 0, np.int32)
@@ -215,7 +215,7 @@ def _count_stretch(log: Log, start: int, stop: int, want_slots: bool) -> _Stretc
     return _Stretch(key[:n], records.first(n), slot)
 
 
-def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
+def hash_pairs(log: PairLog, want_entry: bool, threads: int) -> PairCounts | None:
     """Count where pairs are few, without moving a transition; None where they are many.
 
     Sums run over the transitions of a stretch in the order given, and over stretches in theirs.
@@ -235,7 +235,7 @@ def hash_pairs(log: Log, want_entry: bool, threads: int) -> PairCounts | None:
     # The pairs of all stretches are looked up once more, to number them together.
     keys, bits = np.concatenate([each.key for each in stretches]), log.sizes.column_bits
     pairs = Columns(keys >> bits, NO_IDS, keys & ((1 << bits) - 1), NO_FLAGS)
-    every = _count_stretch(Log(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
+    every = _count_stretch(PairLog(pairs, log.sizes._replace(n_actions=1), None, None), 0, keys.size, True)
     if every is None:
         return None
     order = stable_order(every.key)

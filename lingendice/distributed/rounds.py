@@ -51,7 +51,7 @@ DEPTH = 10
 """Rounds that an extrapolation combines."""
 
 
-class Terms(NamedTuple):
+class RoundTerms(NamedTuple):
     """What a part needs to know of the equation: vectors over its own states, or one number for all."""
 
     gamma: float
@@ -86,7 +86,7 @@ class Facts(NamedTuple):
 class Rounds(Pace):
     """The state of one solve on one part."""
 
-    def __init__(self, part: Part, mesh: Mesh, terms: Terms) -> None:
+    def __init__(self, part: Part, mesh: Mesh, terms: RoundTerms) -> None:
         super().__init__(tol=terms.tol)
         self.part, self.mesh, self.terms, self.gamma = part, mesh, terms, terms.gamma
         self.c = np.array([terms.gamma])
@@ -377,7 +377,7 @@ def _factors(flow: Floats, lost: Floats, mass: Floats, base: Floats, gamma: floa
 # -- phases ------------------------------------------------------------------------------------------------
 
 
-def stationary(part: Part, mesh: Mesh, terms: Terms) -> tuple[Outcome, int]:
+def stationary(part: Part, mesh: Mesh, terms: RoundTerms) -> tuple[Outcome, int]:
     """The stationary distribution over the part's states, and how many bytes were sent.
 
     All else of the outcome is the same on every part.
@@ -386,7 +386,7 @@ def stationary(part: Part, mesh: Mesh, terms: Terms) -> tuple[Outcome, int]:
 
 
 def state_values(
-    part: Part, mesh: Mesh, terms: Terms, reward: Any, distribution: Any, goal: float
+    part: Part, mesh: Mesh, terms: RoundTerms, reward: Any, distribution: Any, goal: float
 ) -> tuple[Floats, float]:
     """V = r + gamma P V, or at gamma = 1 the bias with mu V = 0, by passes that are extrapolated.
 

@@ -16,7 +16,7 @@ from lingendice.data.checks import Floats, NotAvailableYet, refuse_unknown, requ
 from lingendice.data.interrupts import interruptible
 from lingendice.distributed.cluster import Crew
 from lingendice.distributed.part import Part
-from lingendice.distributed.rounds import Terms, state_values, stationary
+from lingendice.distributed.rounds import RoundTerms, state_values, stationary
 from lingendice.model.compose import compose
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.transition_rows import find_classes
@@ -102,7 +102,7 @@ class SpreadOperator(EmpiricalOperator):
         edges = itertools.pairwise(self.counts.edges)
         return [tuple(_cut(each, *part, self.n_states) for each in given) for part in edges]
 
-    def terms(self, limits: Controls, start: Floats) -> list[Terms]:
+    def terms(self, limits: Controls, start: Floats) -> list[RoundTerms]:
         """The equation, by part."""
         chain, gamma = self.vectors, self.gamma
         base = 0.0 if gamma == 1.0 or self.initial is None else (1.0 - gamma) * self.initial
@@ -110,7 +110,7 @@ class SpreadOperator(EmpiricalOperator):
             gamma, limits.tol, limits.max_iter, chain.keep, base, chain.restarts(gamma), chain.out,
             chain.distribution.T, start,
         )  # fmt: skip
-        return [Terms(*part) for part in by_part]
+        return [RoundTerms(*part) for part in by_part]
 
     def _run(self, steps: Callable[[Crew], Any], monitor: Monitor) -> Any:
         """Steps over the prepared parts, begun anew where a worker is lost."""

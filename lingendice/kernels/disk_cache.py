@@ -78,7 +78,7 @@ class _Results(CompileResultCacheImpl):
     ]
 
 
-class _Files(IndexDataCacheFile):
+class _KernelFiles(IndexDataCacheFile):
     """The index of what is on disk for one kernel, and one file for each entry.
 
     Numba compares the function's own file alone, and that only after it has unpickled every entry, which
@@ -120,7 +120,7 @@ class KernelCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         known = self._cache_file
-        self._cache_file = _Files(self.cache_path, self._impl.filename_base, known._source_stamp)
+        self._cache_file = _KernelFiles(self.cache_path, self._impl.filename_base, known._source_stamp)
         package = sys.modules["lingendice"].__version__
         self._cache_file._version = f"{known._version} {package} {source_digest(function.__module__)}"
 

@@ -53,7 +53,7 @@ class Fronts(NamedTuple):
     block: Any
 
 
-class Plan(NamedTuple):
+class FrontPlan(NamedTuple):
     """The order of the fronts, the tree among them, and where each leaves what its parent adds."""
 
     schedule: Any
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     left_over: Any
 
 
-class Entries(NamedTuple):
+class FrontEntries(NamedTuple):
     """Entries of the matrix by the supernode that eliminates them; ``where`` they are in the data."""
 
     start: Any
@@ -71,7 +71,7 @@ class Entries(NamedTuple):
     where: Any
 
 
-class Factor(NamedTuple):
+class FrontFactor(NamedTuple):
     """W_ik by columns, U_kj by rows (empty where only the distribution is wanted), and S_k."""
 
     columns: Any

@@ -152,7 +152,7 @@ _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _SCALE = 2.0**-32
 
 
-class Source(NamedTuple):
+class SampleSource(NamedTuple):
     """Where samples (x, x', x0) are drawn from."""
 
     events: Any

@@ -36,7 +36,7 @@ from lingendice.solvers.gauss_seidel import Extrapolation
 from lingendice.solvers.levels import (
     DENSE_LIMIT,
     ROUNDING,
-    Effort,
+    CycleEffort,
     Indices,
     Level,
     choose_blocks,
@@ -58,8 +58,8 @@ SWEEPS, VISITS = 2, 2  # of a cycle for relative values
 PLAIN = 4  # such cycles before acceleration may start
 EPSILON = float(np.finfo(np.float64).eps)
 
-BEHIND_GAP = Effort(before=4, after=0, visits=2)
-GENERAL = Effort(before=2, after=2, visits=2)
+BEHIND_GAP = CycleEffort(before=4, after=0, visits=2)
+GENERAL = CycleEffort(before=2, after=2, visits=2)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Plan:
     method: str
     predicted_sweeps: float
     blocks: int
-    run: Run
+    run: StationaryRun
 
 
 def contraction(changes: list[float], lags: tuple[int, ...]) -> float | None:
@@ -174,7 +174,7 @@ class Mixing:
 
 
 @dataclass(kw_only=True)
-class Run(Pace):
+class StationaryRun(Pace):
     """A solve under way: the chain, the present ``y`` and everything seen so far."""
 
     level: Level
@@ -232,7 +232,7 @@ class Run(Pace):
                 return False
         return False
 
-    def cycle_until(self, effort: Effort, limit: int, give_up: float) -> bool:
+    def cycle_until(self, effort: CycleEffort, limit: int, give_up: float) -> bool:
         """Cycle until settled (true), or until ``limit`` or a plain rate above ``give_up`` is met (false)."""
         mixing = Mixing(self)
         for _ in range(limit):
@@ -335,10 +335,10 @@ def _begin(
     tol: float,
     threads: int | None,
     monitor: Monitor | None,
-) -> Run:
+) -> StationaryRun:
     monitor = monitor or Monitor()
     level = jump_chain(indptr, indices, data, monitor.check, resolve_threads(threads))
-    return Run(level=level, y=np.full(level.size, 1.0 / level.size), monitor=monitor, tol=tol)
+    return StationaryRun(level=level, y=np.full(level.size, 1.0 / level.size), monitor=monitor, tol=tol)
 
 
 def plan(

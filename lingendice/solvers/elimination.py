@@ -61,7 +61,7 @@ class Elimination:
         self._pattern: Entries
         self._graph: Lists
         self._fronts: elimination.Fronts
-        self._factor: elimination.Factor
+        self._factor: elimination.FrontFactor
         self._order = self._begin = self._size = self._owner = self._above = np.empty(0, np.int32)
         self._block = np.empty(0, np.int64)
 
@@ -135,13 +135,13 @@ class Elimination:
         data = np.ascontiguousarray(data, np.float64)
         begin, size = self._begin, self._size
         border: Lists = symbolic.front_states(*self._graph, self._order, begin, size, self._above)
-        entries = elimination.Entries(*symbolic.sort_entries(*self._pattern, self._order, self._owner))
+        entries = elimination.FrontEntries(*symbolic.sort_entries(*self._pattern, self._order, self._owner))
         planned: Any = elimination.plan_runs(begin, size, self._above, threads)
         schedule, run, self._block, left_over, left_size, child, sibling = planned
-        plan = elimination.Plan(schedule, child, sibling, left_over)
+        plan = elimination.FrontPlan(schedule, child, sibling, left_over)
         fronts = elimination.Fronts(begin, size, *border, self._block)
         rows = np.empty(self._block[-1] if keep_rows else 0)
-        factor = elimination.Factor(np.empty(self._block[-1]), rows, np.empty(self.n))
+        factor = elimination.FrontFactor(np.empty(self._block[-1]), rows, np.empty(self.n))
         left = np.empty(left_size)
 
         def run_part(r: int) -> int:

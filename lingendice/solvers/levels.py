@@ -35,7 +35,7 @@ WINDOW = 4096  # neighboring states renumbered by their number of sources: few e
 
 
 @dataclass(frozen=True)
-class Effort:
+class CycleEffort:
     """How much a cycle does: sweeps before and after the correction, cycles of the chain between blocks."""
 
     before: int
@@ -270,7 +270,7 @@ def _spread(y: FloatArray, label: Indices, factor: FloatArray) -> float:
     return float(np.abs(factor - 1.0).max())
 
 
-def correct(level: Level, y: FloatArray, effort: Effort) -> float:
+def correct(level: Level, y: FloatArray, effort: CycleEffort) -> float:
     """Solve the chain between blocks and rescale ``y`` block by block, in place; return the largest change.
 
     The chain between blocks is solved densely when small, else by cycles of its own: ``effort.visits`` of
@@ -315,7 +315,7 @@ def correct(level: Level, y: FloatArray, effort: Effort) -> float:
     return _spread(y, level.label, factor)
 
 
-def cycle(level: Level, y: FloatArray, effort: Effort) -> float:
+def cycle(level: Level, y: FloatArray, effort: CycleEffort) -> float:
     """Sweeps, a correction between blocks, sweeps the other way; return the largest relative change seen."""
     change = 0.0
     for _ in range(effort.before):

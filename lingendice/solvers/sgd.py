@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats
 from lingendice.data.rows import row_of_entry, zeros_by_line
 from lingendice.divergences import FDivergence, TotalVariation
-from lingendice.kernels.random_numbers import Source, build_alias, build_alias_rows, pack_events
+from lingendice.kernels.random_numbers import SampleSource, build_alias, build_alias_rows, pack_events
 from lingendice.model.features import FeatureMap, MatrixFeatures, Tabular
 from lingendice.model.operator import Flow
 from lingendice.solvers.control import Step
@@ -59,7 +59,7 @@ def bounded_for_sgd(problem: RatioProblem) -> RatioProblem:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepSizes:
     """Step lengths a unit of gradient (before division by sqrt(N)), and the constant of the bound."""
 
     w: Floats
@@ -74,7 +74,7 @@ class Steps:
         return 2.0 * math.sqrt(5.0) * self.moment / math.sqrt(n_steps)
 
 
-def step_sizes(problem: RatioProblem) -> Steps:
+def step_sizes(problem: RatioProblem) -> StepSizes:
     """Constants of the analysis from the boxes, the features and the data. O(nnz + features)."""
     flow, divergence = problem.flow, problem.divergence
     assert isinstance(divergence, FDivergence)
@@ -119,7 +119,7 @@ def step_sizes(problem: RatioProblem) -> Steps:
         + 3.0 * radius_u * square_u
     )
     pace = math.sqrt(0.8) / moment
-    return Steps(
+    return StepSizes(
         pace * 3.0 * radius_w / usual_w, pace * 3.0 * radius_v / usual_v, pace * 3.0 * radius_u, moment, u_top
     )
 
@@ -153,7 +153,7 @@ class _State:
 class _Runner:
     """Calls the kernel that fits the features."""
 
-    def __init__(self, problem: RatioProblem, steps: Steps, batch: int, scale: float) -> None:
+    def __init__(self, problem: RatioProblem, steps: StepSizes, batch: int, scale: float) -> None:
         divergence = problem.divergence
         assert isinstance(divergence, FDivergence)
         self.problem, self.steps, self.scale, self.batch = problem, steps, scale, batch
@@ -276,7 +276,7 @@ def solve_sgd(
     return in_epochs(problem, _HostRun(problem, runner, seed, start), tol, options, max_iter)
 
 
-class Run(Protocol):
+class SgdRun(Protocol):
     """Steps of SGD, wherever they are made."""
 
     def begin_epoch(self, n_steps: int) -> None:
@@ -293,7 +293,7 @@ class Run(Protocol):
 
 
 def in_epochs(
-    problem: RatioProblem, run: Run, tol: float, options: dict[str, Any], max_iter: int | None
+    problem: RatioProblem, run: SgdRun, tol: float, options: dict[str, Any], max_iter: int | None
 ) -> SaddleSolver:
     """Epochs of doubling length, each certified at its end."""
     checkpoints = Checkpoints()
@@ -355,7 +355,7 @@ Alias = tuple[Floats, NDArray[np.int32]]
 class Sampler:
     """Alias tables in the layout that the kernels read, and what each event is."""
 
-    source: Source
+    source: SampleSource
     cell: NDArray[np.int32]
     """The cell that each event leaves."""
     following: NDArray[np.int32]
@@ -397,7 +397,7 @@ def build_sampler(flow: Flow) -> Sampler:
     tables = (distribution_t, distribution_a, policy_t.ravel(), policy_a.ravel(), *alias_table(restart))
     events = np.empty((cell.size, 4), dtype=np.int64)
     pack_events(*alias_table(probability), cell, code, events)
-    source = Source(
+    source = SampleSource(
         events, tables, (seen, factor), starts, actions,
         1 + int(rows.n_hubs > 0) + int(actions > 1) + int(closure is not None),
     )  # fmt: skip

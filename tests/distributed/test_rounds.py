@@ -11,7 +11,7 @@ import lingendice as lg
 from lingendice.distributed.blocks import cut_rows, work_edges
 from lingendice.distributed.mesh import Mesh, PartLost, Run
 from lingendice.distributed.part import Part
-from lingendice.distributed.rounds import Terms, stationary
+from lingendice.distributed.rounds import RoundTerms, stationary
 from lingendice.solvers.gauss_seidel import Extrapolation
 
 
@@ -52,7 +52,7 @@ def solved(counts, gamma, n_parts, max_rounds=None):
     def program(index, mesh):
         part = parts[index]
         part.prepare(mesh, 0, None)
-        terms = Terms(
+        terms = RoundTerms(
             gamma, 1e-10, max_rounds, 1.0, (1.0 - gamma) / counts.n_states, 1.0 - gamma,
             np.zeros((part.size, 0)), np.zeros((part.size, 0)), start[edges[index] : edges[index + 1]],
         )  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_class_has_moved_since(drawer, caller):
     drawer.write(caller, home="here")
     assert drawer.call() == (7.0, 0)
     drawer.write(caller, home="there")
-    if caller is PLAIN:  # what we guard against: once Numba copes, `_Files._load_index` can go
+    if caller is PLAIN:  # what we guard against: once Numba copes, `_KernelFiles._load_index` can go
         assert "No module named 'lingendice.kernels.here'" in drawer.run().stderr
     else:
         assert drawer.call() == (7.0, 0)
@@ -179,7 +179,7 @@ def test_other_classes_of_a_later_numba(drawer):
     drawer.write()
     for before in (
         "import numba.core.caching as caching; del caching.InTreeCacheLocator\n",
-        "from lingendice.kernels import disk_cache; disk_cache._Files.__init__ = lambda self: None\n",
+        "from lingendice.kernels import disk_cache; disk_cache._KernelFiles.__init__ = lambda self: None\n",
     ):
         done = drawer.run(before)
         assert done.stdout.split()[0] == "7.0", done.stderr
@@ -264,7 +264,7 @@ import errno
 from lingendice.kernels import disk_cache
 def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
-disk_cache._Files._save_index = full
+disk_cache._KernelFiles._save_index = full
 """
     done = drawer.run(full)
     assert done.stdout.split() == ["7.0", "0"]
