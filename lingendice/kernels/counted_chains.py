@@ -27,7 +27,7 @@ from lingendice.kernels.gth_dense import (
     eliminate_block,
     gth_small,
 )
-from lingendice.kernels.jit import kernel
+from lingendice.kernels.jit import inlined, kernel
 from lingendice.kernels.random_numbers import mix
 from lingendice.kernels.sparse_rows import (
     closed_components,
@@ -69,7 +69,7 @@ def is_countable(counts, weight):
     return weight >= 0 and weight < np.inf and not cuts_off(counts, weight)
 
 
-@kernel
+@inlined
 def total_of(entries):
     """The sum of counts or masses; nan where one is negative, or they are not finite."""
     total = 0.0
@@ -80,13 +80,13 @@ def total_of(entries):
     return total if total < np.inf else np.nan
 
 
-@kernel
+@inlined
 def check_distribution(distribution, n):
     """Whether an optional distribution (empty: left to the defaults) is one, up to scale."""
     return distribution.size == 0 or (distribution.size == n and total_of(distribution) > 0.0)
 
 
-@kernel
+@inlined
 def first_fault(status, totals, gamma, initial, restart, distribution):
     """What is wrong with a problem, given the status of its counts, whose rows sum to ``totals``."""
     n = totals.size
@@ -107,20 +107,27 @@ def first_fault(status, totals, gamma, initial, restart, distribution):
     return SOLVED if smallest >= SMALLEST_TOTAL * max(1.0, whole) else BAD_ENTRY
 
 
-@kernel
+@inlined
 def compress(counts):
     """Dense counts as compressed rows, zeros included."""
-    n, m = counts.shape
-    return m * np.arange(n + 1), np.arange(n * m) % m, counts.ravel()
+    n = counts.shape[0]
+    indptr, indices, data = np.empty(n + 1, np.int64), np.empty(n * n, np.int64), np.empty(n * n)
+    indptr[0] = 0
+    for i in range(n):
+        for j in range(n):
+            indices[i * n + j] = j
+            data[i * n + j] = counts[i, j]
+        indptr[i + 1] = (i + 1) * n
+    return indptr, indices, data
 
 
-@kernel
+@inlined
 def unit_mass(total):
     """What one unit of y at a state weighs in mu: its count, and 1 for a leak."""
     return total if total > 0.0 else 1.0
 
 
-@kernel
+@inlined
 def hubs_of(totals, gamma, initial, restart):
     """Rates of states to hubs and of hubs to states; the first restarts at gamma < 1, the last is for leaks.
 
@@ -132,8 +139,10 @@ def hubs_of(totals, gamma, initial, restart):
         leaks = leaks or totals[i] == 0.0
     starts = 1 if gamma < 1.0 else 0
     hubs = starts + (1 if leaks and (restart.size > 0 or gamma == 1.0) else 0)
-    out, distribution = np.zeros((n, hubs)), np.ones((hubs, n))
+    out, distribution = np.zeros((n, hubs)), np.empty((hubs, n))
     for i in range(n):
+        for hub in range(hubs):
+            distribution[hub, i] = 1.0
         if starts and initial.size:
             distribution[0, i] = initial[i]
         if hubs > starts:
@@ -145,7 +154,7 @@ def hubs_of(totals, gamma, initial, restart):
     return out, distribution
 
 
-@kernel
+@inlined
 def eliminate_dense(rates):
     """Blocked elimination, in place; False where the chain is not irreducible."""
     n = rates.shape[0]
@@ -159,7 +168,7 @@ def eliminate_dense(rates):
     return distribution, lost < 0
 
 
-@kernel
+@inlined
 def closed_class(indptr, indices):
     """Nodes of the one closed class of a graph, and how many closed classes there are."""
     component = np.zeros(indptr.size - 1, np.int64)
@@ -168,7 +177,7 @@ def closed_class(indptr, indices):
     return np.flatnonzero(component == closed[-1]), closed.size
 
 
-@kernel
+@inlined
 def to_dense(start, target, rate):
     """Rates between nodes as a matrix."""
     n = start.size - 1
@@ -179,7 +188,7 @@ def to_dense(start, target, rate):
     return dense
 
 
-@kernel
+@inlined
 def share_out(node_distribution, members, totals, distribution):
     """Distribution of the states from that of the nodes in units of counts: mu = y n, hubs left out."""
     n = totals.size
@@ -298,7 +307,7 @@ def visits(counts: Any, out: Any) -> Any:
     return SOLVED if largest > 0.0 else NO_DATA
 
 
-@kernel
+@inlined
 def rows_among(start, target, rate, members):
     """Compressed rows among some of the nodes, which no edge leaves."""
     place = np.full(start.size - 1, -1, np.int64)
@@ -317,7 +326,7 @@ def rows_among(start, target, rate, members):
     return part_start, part_target, part_rate
 
 
-@kernel
+@inlined
 def first_guess(distribution, totals, members, exits):
     """Visits to the nodes from a distribution of the states that may be given, 1 where it says nothing."""
     guess = np.ones(members.size)
@@ -329,24 +338,31 @@ def first_guess(distribution, totals, members, exits):
     return guess
 
 
-@kernel
+@inlined
 def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distribution):
     """Gauss-Seidel sweeps to and fro from ``distribution``: (distribution, whether within ``tol``)."""
     size = members.size
     exits, loops = np.zeros(size), np.zeros(size)
     sources = np.zeros(size + 1, np.int64)
     count_columns(start, target, rate, 0, size, sources[1:], loops, exits)
-    sources = np.cumsum(sources)
+    for k in range(size):
+        sources[k + 1] += sources[k]
     source = np.empty(sources[size], np.int64)
     weight = np.empty(sources[size])
     slot = sources[:-1].copy()
-    scatter_transpose(start, target, rate, exits, np.arange(size), 0, size, slot, source, weight)
+    label = np.empty(size, np.int64)
+    for k in range(size):
+        label[k] = k
+    scatter_transpose(start, target, rate, exits, label, 0, size, slot, source, weight)
     visits = first_guess(distribution, totals, members, exits)
-    before, last = np.inf, np.inf
+    before, last, change = np.inf, np.inf, 0.0
     settled = False
-    for _ in range(max_sweeps // 2):
-        sweep(sources, source, weight, visits, 0, size, True, 1.0)
-        change = sweep(sources, source, weight, visits, 0, size, False, 1.0)
+    for half in range(max_sweeps // 2 * 2):
+        # Not two calls with True and with False, which would be compiled one by one.
+        forward = half % 2 == 0
+        change = sweep(sources, source, weight, visits, half - half, size, forward, 1.0)
+        if forward:
+            continue
         share = change / before
         # One change alone gives no pace, nor does one fall of it: from a poor start the first is steep.
         pace = max(share, last)
@@ -359,18 +375,30 @@ def sweep_rows(start, target, rate, members, totals, tol, max_sweeps, distributi
 
 
 @kernel
-def solve_nodes(start, target, rate, totals, direct, tol, max_sweeps, distribution):
-    """Solve rates between nodes; classes of up to ``direct`` nodes are eliminated densely. A status."""
+def solve_checked_rows(
+    indptr, indices, data, gamma, totals, out, hubs, direct, tol, max_sweeps, distribution
+):
+    """Solve counts and hubs; a recurrent class of up to ``direct`` nodes is eliminated densely. A status.
+
+    All that solves a chain is compiled here, once: callers give numbers of one type, never literals, each of
+    which Numba would compile all of it for.
+    """
+    scale = np.empty(totals.size)
+    for i in range(totals.size):
+        scale[i] = gamma
+    start, target, rate = rows_between_nodes(indptr, indices, data, scale, out, hubs)
     members, classes = closed_class(start, target)
     if classes != 1:
-        distribution[:] = np.nan
+        for i in range(totals.size):
+            distribution[i] = np.nan
         return SEVERAL_DISTRIBUTIONS
     if members.size < start.size - 1:
         start, target, rate = rows_among(start, target, rate, members)
     if members.size <= direct:
         node_distribution, settled = eliminate_dense(to_dense(start, target, rate))
         if not settled:
-            distribution[:] = np.nan
+            for i in range(totals.size):
+                distribution[i] = np.nan
             return NOT_CONVERGED
     else:
         node_distribution, settled = sweep_rows(
@@ -396,15 +424,22 @@ def solve_dense_counts(counts, gamma, initial, restart, distribution):
         for i in range(n):
             for j in range(n):
                 rates[i, j] = gamma * counts[i, j]
-        rates[:n, n:] = out
-        rates[n:, :n] = hubs
+            for hub in range(size - n):
+                rates[i, n + hub] = out[i, hub]
+                rates[n + hub, i] = hubs[hub, i]
         node_distribution, trusted = gth_small(rates)
         if trusted:  # nonzero pivots and entries prove that every node reaches every other
-            share_out(node_distribution, np.arange(size), totals, distribution)
+            total = 0.0
+            for i in range(n):
+                distribution[i] = node_distribution[i] * unit_mass(totals[i])
+                total += distribution[i]
+            for i in range(n):
+                distribution[i] /= total
             return SOLVED
     indptr, indices, data = compress(counts)
-    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
-    return solve_nodes(start, target, rate, totals, size, 0.0, 0, distribution)
+    return solve_checked_rows(
+        indptr, indices, data, gamma, totals, out, hubs, size, np.float64(0.0), np.int64(0), distribution
+    )
 
 
 @kernel
@@ -418,8 +453,9 @@ def solve_row_counts(indptr, indices, data, gamma, initial, restart, tol, max_sw
         distribution[:] = np.nan
         return status
     out, hubs = hubs_of(totals, gamma, initial, restart)
-    start, target, rate = rows_between_nodes(indptr, indices, data, np.full(n, gamma), out, hubs)
-    return solve_nodes(start, target, rate, totals, DIRECT, tol, max_sweeps, distribution)
+    return solve_checked_rows(
+        indptr, indices, data, gamma, totals, out, hubs, np.int64(DIRECT), tol, max_sweeps, distribution
+    )
 
 
 # -- what is read off a distribution -------------------------------------------------------------------------

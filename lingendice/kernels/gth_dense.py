@@ -140,7 +140,7 @@ def eliminate_pivots(front, first, last, exit_rate, work):
     return -1
 
 
-@kernel
+@inlined
 def eliminate_block(front, first, last, exit_rate, work):
     """`eliminate_pivots`, and all later rows at once: 2 (last - first) n'^2 operations for n' states left."""
     n = front.shape[0]
