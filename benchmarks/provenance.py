@@ -30,7 +30,7 @@ TABULAR = (
     "kernels", "data", "model", "solvers", "estimators", "baselines", "results", "environments/taxi.py",
     "solve.py", "request.py",
 )  # fmt: skip
-NETWORKS = (*TABULAR, "continuous", "divergences", "environments/control.py")
+NETWORKS = (*TABULAR, "continuous", "divergences")
 ALL = ("",)
 """Rooms and files of the package; those that do not exist are left out."""
 

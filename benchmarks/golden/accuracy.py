@@ -132,7 +132,7 @@ def _judge_problem(task: Task) -> Iterator[Seen]:
     problem = _problem(task.family, task.name if taxi is None else taxi.pair)
     if taxi is not None:
         problem = replace(problem, sizes=((taxi.trajectories, taxi.steps),), gammas=taxi.gammas)
-    truths = {gamma: problem.truth(gamma) for gamma in problem.gammas}
+    truths = {gamma: problem.headline(gamma) for gamma in problem.gammas}
     for number in range(LOGS if taxi is None else taxi.logs):
         log, counts = problem.log(0, number), None
         for gamma, truth in truths.items():
