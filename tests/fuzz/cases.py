@@ -47,6 +47,10 @@ class Form:
     merged: bool = False
     derived: bool = False
     """Whether the reader has to find next states from the rows that follow."""
+    ends: str | None = None
+    """The reader's ``ends=``: what the last row of an episode is where nothing marks it."""
+    last_rows_end: bool = False
+    """Whether ends are in no column, and the last rows of episodes are taken for them."""
     ended_name: str = "terminal"
     """Name of the column of ends in a table: "terminated" and "done" are common, too."""
     keep_episodes: bool = False
@@ -130,6 +134,8 @@ def _log_case(rng: np.random.Generator, number: int) -> Case:
         form.labels = "str"
     if not form.say_sizes:
         log = _compressed(log)
+    if form.derived:
+        _choose_ends(rng, form, log)
     weighted = _add_weights(rng, log, form) if not form.derived and _chance(rng, 0.3) else False
     _choose_ids(rng, form, log)
     _choose_handing_over(rng, form, log, weighted)
@@ -142,7 +148,7 @@ def _log_case(rng: np.random.Generator, number: int) -> Case:
     if log.reward is not None:
         question.reward_range = (min([-8.0, *log.reward]), max([16.0, *log.reward]))
     case = Case(number, LOG, table, question, form, _pick(rng, METHODS), log=log, pieces=pieces)
-    ended = log.terminal is not None and any(log.terminal)
+    ended = log.terminal is not None and any(log.terminal) and not form.last_rows_end
     if form.reader != "transitions" and not form.labels and ended and _chance(rng, 0.15):
         # "done" alone may mean either kind of end, which is why a refusal is right, too.
         names = ("terminated", "done") if log.truncated is None else ("terminated",)
@@ -150,6 +156,22 @@ def _log_case(rng: np.random.Generator, number: int) -> Case:
     if form.reader in ("transitions", "mapping", "batches") and form.labels is None and _chance(rng, 0.04):
         form.masked = _pick(rng, _arguments(case))
     return case
+
+
+def _choose_ends(rng: np.random.Generator, form: Form, log: Log) -> None:
+    """Say what becomes of last rows, or leave it to the reader.
+
+    With ids of episodes and no column of terminals they end their episodes by default; else they are left
+    out.
+    """
+    ends_by_default = log.episode is not None and log.terminal is None
+    if log.episode is not None and log.terminal is None and log.truncated is None and _chance(rng, 0.8):
+        form.last_rows_end = True
+        last = {episode: row for row, episode in enumerate(log.episode)}
+        log.terminal = [last[episode] == row for row, episode in enumerate(log.episode)]
+        form.ends = "terminal" if _chance(rng, 0.5) else None
+    else:
+        form.ends = "truncated" if ends_by_default or _chance(rng, 0.5) else None
 
 
 def _walk(rng: np.random.Generator, n_states: int, n_actions: int | None) -> tuple[Log, bool]:
@@ -445,5 +467,7 @@ def _arguments(case: Case) -> list[str]:
         return ["matrix", *names]
     columns = ("action", "reward", "weight", "terminal", "truncated", "episode")
     held = [f"log {name}" for name in columns if getattr(log, name) is not None]
+    if case.form.last_rows_end:
+        held.remove("log terminal")
     following = [] if case.form.derived else ["log next_state"]
     return ["log state", *following, *held, *names]

@@ -9,7 +9,7 @@ import io
 import itertools
 import pickle
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,12 @@ def _data(case: Case, folder: Path, found: Found, inputs: dict[str, Any]) -> Any
 def _count_log(case: Case, folder: Path, found: Found, inputs: dict[str, Any]) -> Any:
     form = case.form
     if form.reader != "transitions":
-        columns = _columns(form, _derived(case.log) if form.derived else case.log, native=True)
+        log = case.log
+        if form.last_rows_end:
+            log = replace(log, terminal=None)
+        elif form.derived:
+            log = _derived(log)
+        columns = _columns(form, log, native=True)
         if form.derived:
             del columns["next_state"]
         if "terminal" in columns:
@@ -246,7 +251,10 @@ def _read(case: Case, columns: dict[str, Any], folder: Path, found: Found) -> An
             options["n_actions"] = form.n_actions
     if "weight" in columns:
         options["weight"] = "weight"
-    found.calls.append(f"data = lg.read_transitions(  # {reader}\n    {_shown(columns)})")
+    if form.ends is not None:
+        options["ends"] = form.ends
+    shown = f"dict({_shown(columns)}), {_shown(options)}"
+    found.calls.append(f"data = lg.read_transitions({shown})  # {reader}")
     if reader == "mapping":
         return lg.read_transitions(columns, **options)
     if reader == "batches":

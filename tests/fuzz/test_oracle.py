@@ -173,6 +173,7 @@ def test_cases_reach_everything():
     several = sum(isinstance(case.expected, Answer) and case.expected.stationary is None for case in made)
     assert 30 < refused < 160
     assert several > 15
+    assert sum(form.last_rows_end for form in forms) > 4
     for name in ("merged", "derived", "keep_episodes", "direct", "masked", "deterministic", "say_sizes"):
         assert sum(bool(getattr(form, name)) for form in forms) > 8, name
     logs = [case.log for case in made if case.kind == LOG]
