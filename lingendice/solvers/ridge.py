@@ -59,6 +59,8 @@ class RidgeSystem:
         self.gamma = operator.gamma
         self.flow = flow = operator.flow(closed=True)
         self.over_cells = flow.policy is not None
+        if not flow.seen.any():
+            raise ValueError("the counts are empty, and a ridge weighs what was logged; add data, or ridge=0")
         self.seen, self.q, self.rows, self.group, self.spread, *hubs = flow.scaled_rows()
         self.hub_out, self.from_hubs = hubs
         self.loses_mass = flow.loses_mass

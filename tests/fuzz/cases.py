@@ -145,7 +145,7 @@ def _log_case(rng: np.random.Generator, number: int) -> Case:
         pieces = [log.rows(a, b) for a, b in itertools.pairwise(borders)]
     table = merge([count(piece) for piece in pieces])
     question = _question(rng, table, form)
-    if log.reward is not None:
+    if log.reward is not None and question.reward_range is not None:
         question.reward_range = (min([-8.0, *log.reward]), max([16.0, *log.reward]))
     case = Case(number, LOG, table, question, form, _pick(rng, METHODS), log=log, pieces=pieces)
     ended = log.terminal is not None and any(log.terminal) and not form.last_rows_end
@@ -420,7 +420,9 @@ def _question(rng: np.random.Generator, table: Table, form: Form) -> Question:
         by_state = n_actions is None or _chance(rng, 0.5)
         values = (rng.integers(-8, 9, (n_states, n_actions or 1)) / 4).tolist()
         question.reward = [row[0] for row in values] if by_state else values
-    question.reward_range = (-8.0, 16.0)
+    elsewhere = question.reward is not None and form.n_states * form.n_actions > n_states * (n_actions or 1)
+    if elsewhere or _chance(rng, 0.6):  # rewards given outside the small space are in the range of those seen
+        question.reward_range = (-8.0, 16.0)
     return question
 
 

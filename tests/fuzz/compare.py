@@ -9,7 +9,7 @@ import numpy as np
 
 from .cases import Case
 from .library import SEVERAL, Found
-from .oracle import Answer, Refused
+from .oracle import LEAK_WORTH_BOUNDS, Answer, Refused
 
 RELATIVE = 1e-8
 DIRECT = ("gth", "elimination")
@@ -115,7 +115,9 @@ def _status_differences(expected: Answer, case: Case, found: Found) -> list[str]
         said.append(f"status: {solution.status.value} with {kind} {error:.1e} above tol {solution.tol:.0e}")
     honest = error is not None and kind == "bound" and error > solution.tol
     if expected.value is not None and math.isnan(expected.value):
-        honest = True  # a status may say that the value is not identified
+        honest = True  # the status has to say that the value is not identified
+        if solution.converged:
+            said.append(f"status: {solution.status.value}, but no value is identified")
     if not solution.converged and solution.method in DIRECT and not honest:
         said.append(f"status: {solution.status.value} by {solution.method}")
     if kind == "bound" and error is not None and expected.stationary is not None:
@@ -178,6 +180,7 @@ class _Shown:
             "terminal_mass", solution.terminal_mass, expected.terminal_mass, float(expected.terminal_mass),
             wide,
         )  # fmt: skip
+        said += self._of_episodes(wide)
         if expected.value is None:
             return said if solution.value is None else [*said, f"value: {solution.value}, but no rewards"]
         if solution.value is None:
@@ -189,11 +192,31 @@ class _Shown:
         largest = 1e7 / float(expected.identified)
         scale = float(expected.value_scale)
         said += self._close("value", solution.value, expected.value, scale, wide * largest)
-        if expected.bounds is not None and solution.value_bounds is None:
-            said.append("value_bounds: None")
-        elif expected.bounds is not None:
+        near = abs(float(expected.leak) - LEAK_WORTH_BOUNDS) <= 1e-6 + wide
+        if not near and (expected.bounds is None) != (solution.value_bounds is None):
+            said.append(f"value_bounds: {solution.value_bounds}, not {expected.bounds}")
+        elif expected.bounds is not None and solution.value_bounds is not None:
             for shown, true in zip(solution.value_bounds, expected.bounds, strict=True):
                 said += self._close("value_bounds", shown, true, scale + 16, wide * 1e7)
+        return said
+
+    def _of_episodes(self, wide: float) -> list[str]:
+        """Return and length of an episode."""
+        solution, expected, said = self.found.solution, self.expected, []
+        gamma = self.case.question.gamma
+        steps = expected.expected_length if gamma == 1 else 1 / (1 - gamma)
+        for name in ("expected_return", "expected_length"):
+            shown, true = getattr(solution, name), getattr(expected, name)
+            if shown is None or true is None:
+                if (shown is None) != (true is None):
+                    said.append(f"{name}: {shown}, not {true}")
+            elif math.isnan(true) or math.isnan(shown):
+                if not (math.isnan(true) and math.isnan(shown)):
+                    said.append(f"{name}: {shown}, not {true}")
+            else:
+                largest = 1e7 / float(expected.identified)
+                scale = float(steps) * float(expected.value_scale if name == "expected_return" else 1)
+                said += self._close(name, shown, true, scale, wide * largest * float(steps))
         return said
 
     def _close(self, name: str, shown: Any, true: Any, scale: float, slack: float) -> list[str]:

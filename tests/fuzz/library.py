@@ -385,7 +385,7 @@ def _arguments(case: Case, found: Found) -> dict[str, Any]:
         given["method"] = case.method
     if case.max_iter is not None:
         given["max_iter"] = case.max_iter
-    if question.leak == "absorb":
+    if question.gamma < 1 and question.reward_range is not None:
         given["reward_range"] = question.reward_range
     name = {"behavior": "behavior"}.get(form.masked or "", form.masked)
     if name in given:

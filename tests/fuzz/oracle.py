@@ -22,7 +22,7 @@ The quantities, for cells x = (s, a) (or x = s for a chain):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +30,8 @@ import numpy as np
 
 EXACT_STATES = 12
 """States up to which all arithmetic is that of fractions."""
+LEAK_WORTH_BOUNDS = 1e-3
+"""Mass in leaks that restart, beyond which a solution shows bounds of its value."""
 
 
 class Refused(Exception):
@@ -98,6 +100,8 @@ class Question:
     unseen: str = "auto"
     terminal: str = "auto"
     reward_range: tuple[float, float] | None = None
+    smoothing: float | tuple[float, list[float]] | None = None
+    """Weight of a Dirichlet prior on every row, uniform or with the distribution given."""
 
 
 @dataclass
@@ -118,8 +122,11 @@ class Answer:
     """The value of |r|: what relative errors of the value are measured by."""
     identified: Any = None
     """1 - leak."""
+    expected_return: Any = None
+    """Of one episode; None without rewards, and at gamma = 1 where none ends."""
+    expected_length: Any = None
     bounds: tuple[Any, Any] | None = None
-    """Hard bounds of the value: with ``leak="absorb"`` and a range of rewards."""
+    """Hard bounds of the value where mass leaks at gamma < 1."""
     warns: bool = field(default=False)
     """Whether the leak brings a LeakWarning."""
 
@@ -278,6 +285,9 @@ def answer(table: Table, question: Question) -> Answer:
     if single is not None:
         result.stationary = single if over_states else _spread(single, follow)
         _derive(result, _spread(single, follow), seen, ended, table, question, make, n)
+        if gamma < 1 and question.leak != "absorb" and float(result.leak) > LEAK_WORTH_BOUNDS:
+            absorbing = replace(question, leak="absorb", restart=None, smoothing=None)
+            result.bounds = answer(table, absorbing).bounds
     return result
 
 
@@ -349,13 +359,19 @@ def _kernel(
     """K(s'|x), and the share of each cell that is absorbed at a terminal state.
 
     Ends are absorbed at zero reward for gamma < 1, and restart from mu0 for gamma = 1, unless ``terminal``
-    says otherwise. A cell without outgoing transitions goes on from ``restart`` (by default mu0 for
-    gamma < 1, p for gamma = 1), or nowhere with ``leak="absorb"``.
+    says otherwise. A prior leads on from every cell. Without one, a cell without outgoing transitions goes
+    on from ``restart`` (by default mu0 for gamma < 1, p for gamma = 1), or nowhere with ``leak="absorb"``.
     """
     terminal = question.terminal
     if terminal == "auto":
         terminal = "absorb" if question.gamma < 1 else "restart"
     counts, ends = make.table(table.count), make.array(table.ends)
+    weight, prior = make.one(0), make.array([1] * table.n_states)
+    if isinstance(question.smoothing, tuple):
+        weight, prior = make.one(question.smoothing[0]), make.array(question.smoothing[1])
+    elif question.smoothing:
+        weight = make.one(question.smoothing)
+    prior = _normalized(prior)
     if question.restart is not None:
         restart = _normalized(make.array(question.restart))
     elif question.gamma < 1:
@@ -365,12 +381,12 @@ def _kernel(
     kernel = make.zeros(*counts.shape)
     absorbed = make.zeros(len(counts))
     for cell, total in enumerate(n):
-        if total > 0:
-            kernel[cell] = counts[cell] / total
+        if total + weight > 0:
+            kernel[cell] = (counts[cell] + weight * prior) / (total + weight)
             if ends[cell] > 0 and terminal == "restart":
-                kernel[cell] += ends[cell] / total * initial
+                kernel[cell] += ends[cell] / (total + weight) * initial
             elif ends[cell] > 0:
-                absorbed[cell] = ends[cell] / total
+                absorbed[cell] = ends[cell] / (total + weight)
         elif question.leak != "absorb":
             kernel[cell] = restart
     return kernel, absorbed
@@ -497,6 +513,13 @@ def _derive(
     result.warns = (
         result.leak > Fraction(1, 100) if make.exact else result.leak > 0.01
     ) and question.leak == "restart" and question.restart is None  # fmt: skip
+    result.identified = mu[seen].sum() + result.terminal_mass
+    steps = _episode_steps(mu, seen, table, question, make, n)
+    if question.gamma == 1:
+        result.expected_length = steps
+    else:
+        known = result.identified > 0 and mu[seen].sum() > 0
+        result.expected_length = mu[seen].sum() / result.identified * steps if known else float("nan")
     reward = cell_reward(table, question, make, n)
     if reward is None:
         return
@@ -507,14 +530,30 @@ def _derive(
             [make.one(s) / c if c > 0 else 0 for s, c in zip(table.reward_size, n, strict=True)]
         )
     scale = (mu[seen] * size[seen]).sum()
-    result.identified = mu[seen].sum() + result.terminal_mass
     result.value = earned / result.identified if result.identified > 0 else float("nan")
     result.value_scale = scale / result.identified if result.identified > 0 else float("nan")
-    if question.leak == "absorb" and question.reward_range is not None:
-        low, high = (make.one(bound) for bound in question.reward_range)
+    result.expected_return = None if steps is None else result.value * steps
+    if question.leak == "absorb":
+        if question.reward_range is not None:
+            low, high = (make.one(bound) for bound in question.reward_range)
+        else:
+            known = reward if question.reward is not None else reward[seen]
+            low, high = min(known), max(known)
         if any(ended > 0):  # an episode may end past the data, too, and earns 0 from then on
             low, high = min(low, make.one(0)), max(high, make.one(0))
         result.bounds = earned + result.leak * low, earned + result.leak * high
+
+
+def _episode_steps(
+    mu: np.ndarray, seen: np.ndarray, table: Table, question: Question, make: _Numbers, n: np.ndarray
+) -> Any:
+    """What a value per step is multiplied by to be a return: 1 / (1 - gamma), or identified mass per end."""
+    if question.gamma < 1:
+        return 1 / (1 - make.one(question.gamma))
+    if question.smoothing or not any(end > 0 for end in table.ends):
+        return None
+    rate = (mu[seen] * make.array(table.ends)[seen] / n[seen]).sum()
+    return mu[seen].sum() / rate if rate > 0 else None
 
 
 def cell_reward(table: Table, question: Question, make: _Numbers, n: np.ndarray) -> np.ndarray | None:

@@ -371,3 +371,9 @@ def test_mass_that_never_comes_back_to_the_data_is_refused(options):
         policy = np.hstack([np.zeros((states, 1)), rng.dirichlet(np.ones(2), states)])
         with pytest.raises(ValueError, match="never comes back"):
             lg.solve(counts, policy=policy, ratio="state_action", **options)
+
+
+def test_a_chain_without_transitions_is_refused():
+    """Its exact distribution is that of its restarts; a ridge has nothing to weigh."""
+    with pytest.raises(ValueError, match="the counts are empty"):
+        lg.solve([[0]], 0.9, ridge=2.0)
