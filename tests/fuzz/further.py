@@ -159,6 +159,8 @@ def _call(asked: Further) -> Any:
             options |= {"ridge": 0}
         if asked.kind == "saddle":
             options |= {"ridge": 0, "tol": 1e-11}
+            if options["method"] == "extragradient":
+                options["max_iter"] = 20_000
         asked.calls.append(f"lg.solve(counts, {question.gamma}, **{given | options!r})")
         return lg.solve(counts, question.gamma, **given, **options)
     asked.calls.append(f"lg.baselines.{asked.kind}(counts, {question.gamma}, **{given | options!r})")
