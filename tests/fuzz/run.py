@@ -107,7 +107,6 @@ def main() -> None:
             print(
                 f"{checked:,} of {last - first:,} cases, {kinds.total()} differ, {seconds:.0f} s", flush=True
             )
-    print(f"differing: {dict(kinds) or 'none'}")
     for kind, numbers in examples.items():
         print(f"  {kind}: cases {numbers[:12]}")
     if shortest:
