@@ -23,8 +23,6 @@ from laws import (
 pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 ALL = EXACT | DEFAULT
 NUMBERS = ("value", "expected_return", "expected_length", "leak", "terminal_mass")
-FOLDS = pytest.mark.xfail(strict=True, reason="folds of the default with a policy depend on ids of states")
-STATES_RENAMED = [pytest.param(name, marks=FOLDS if name == "default" else ()) for name in ALL]
 
 
 def assert_same_numbers(found, expected, factor=1.0):
@@ -38,7 +36,7 @@ def assert_same_numbers(found, expected, factor=1.0):
     assert_close(found.value_bounds, None if bounds is None else factor * np.array(bounds), factor)
 
 
-@pytest.mark.parametrize("name", STATES_RENAMED)
+@pytest.mark.parametrize("name", ALL)
 @few
 @given(problem=problems())
 def test_names_of_states_do_not_matter(name, problem):

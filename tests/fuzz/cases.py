@@ -438,7 +438,7 @@ def _ask_policy(rng: np.random.Generator, question: Question, table: Table, form
     if form.deterministic:
         question.policy = np.eye(n_actions)[rng.integers(n_actions, size=n_states)].tolist()
     else:
-        question.policy = [_distribution(rng, n_actions, total_one=True) for _ in range(n_states)]
+        question.policy = [_distribution(rng, n_actions) for _ in range(n_states)]
     if question.ratio == "state" and _chance(rng, 0.2):
         question.behavior = ((1 + rng.integers(0, 4, (n_states, n_actions))) / 1.0).tolist()
         question.behavior = [[b / sum(row) for b in row] for row in question.behavior]
@@ -446,8 +446,8 @@ def _ask_policy(rng: np.random.Generator, question: Question, table: Table, form
         question.unseen = _pick(rng, ("leak", "renormalize", "mean"))
 
 
-def _distribution(rng: np.random.Generator, n: int, total_one: bool = False) -> list[float]:
-    """Weights of a distribution: a point, a few eighths, or arbitrary floats."""
+def _distribution(rng: np.random.Generator, n: int) -> list[float]:
+    """A distribution: a point, a few eighths, or arbitrary floats."""
     kind = _pick(rng, ("point", "eighths", "floats"), [0.25, 0.5, 0.25])
     if kind == "point":
         weights = np.eye(n)[int(rng.integers(n))]
@@ -455,7 +455,7 @@ def _distribution(rng: np.random.Generator, n: int, total_one: bool = False) -> 
         weights = np.bincount(rng.integers(n, size=8), minlength=n) / 8
     else:
         weights = rng.dirichlet(np.ones(n))
-    return (weights if total_one or _chance(rng, 0.7) else 3 * weights).tolist()
+    return weights.tolist()
 
 
 def _arguments(case: Case) -> list[str]:

@@ -24,10 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::lingendice.LeakWarning")
 NAMES = ("plug-in", "state ratio", "ridge", "horizon", "logged", "default")
 ALL = EXACT | DEFAULT
 OF = ("value", "return", "length")
-FOLDS = pytest.mark.xfail(strict=True, reason="folds of the default with a policy depend on ids of states")
-NOISE = pytest.mark.xfail(strict=True, reason="rounding decides what a fit of the default is (lengths, here)")
-ACTIONS_RENAMED = [pytest.param(name, marks=NOISE if name == "default" else ()) for name in NAMES]
-STATES_RENAMED = [pytest.param(name, marks=FOLDS if name == "default" else ()) for name in NAMES]
 
 
 def intervals(name, problem, counts, **options):
@@ -50,7 +46,7 @@ def assert_same(found, expected, factor=1.0):
         assert_close(found[of].high, unit * true.high, unit, 1e-6)
 
 
-@pytest.mark.parametrize("name", STATES_RENAMED)
+@pytest.mark.parametrize("name", NAMES)
 @few
 @given(problem=problems())
 def test_names_of_states_do_not_matter(name, problem):
@@ -59,7 +55,7 @@ def test_names_of_states_do_not_matter(name, problem):
     assert_same(intervals(name, renamed, renamed.counts()), expected)
 
 
-@pytest.mark.parametrize("name", ACTIONS_RENAMED)
+@pytest.mark.parametrize("name", NAMES)
 @few
 @given(problem=problems())
 def test_names_of_actions_do_not_matter(name, problem):
