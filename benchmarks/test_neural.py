@@ -17,7 +17,8 @@ from conftest import alternate
 from neural_peers import GAMMA, PENALTY, RATE, JaxTrainer, Problem, TorchTrainer, flops, problem
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
+from lingendice.continuous.learner import Batches, Learner, NeuralOptions, gendice
+from lingendice.continuous.network import Network
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
 
@@ -52,7 +53,7 @@ def learner(data: Problem) -> Learner:
     network = Network(samples.n_inputs, (64, 64))
     options = NeuralOptions(learning_rate=RATE, decay=False)
     objective = gendice(GAMMA, "chi2", "square", PENALTY, 0.0, None)
-    return Learner(Batches(samples, network), network, objective, options, 10**6, 0)
+    return Learner(Batches(samples), network, objective, options, 10**6, 0)
 
 
 def peers(data: Problem, names: tuple[str, ...]) -> dict:

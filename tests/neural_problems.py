@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
-from lingendice.continuous.samples import Samples, expected_inputs, prepare
+from lingendice.continuous.learner import Batches, Learner, NeuralOptions, gendice
+from lingendice.continuous.network import Network
+from lingendice.continuous.samples import PolicySamples, expected_inputs, prepare
 from lingendice.data.policies import GaussianPolicy
 from lingendice.divergences import DIVERGENCES
 from lingendice.kernels import ratio_step
@@ -15,7 +16,7 @@ from lingendice.kernels import ratio_step
 def net(layers, x, activation):
     for weights, biases in layers[:-1]:
         x = x @ weights + biases
-        x = np.tanh(x) if activation == "tanh" else np.maximum(x, 0.0)
+        x = {"tanh": np.tanh(x), "relu": np.maximum(x, 0.0), "silu": x / (1.0 + np.exp(-x))}[activation]
     return (x @ layers[-1][0] + layers[-1][1])[..., 0]
 
 
@@ -100,14 +101,16 @@ def make_learner(
     kind="discrete", gamma=0.9, divergence="chi2", hidden=(20, 12), activation="tanh", output="square",
     batch=700, ridge=0.1, seed=1, **further,
 ) -> Learner:  # fmt: skip
-    samples: Samples = prepare(random_transitions(kind, np.random.default_rng(seed)), policy_of(kind), gamma)
+    samples: PolicySamples = prepare(
+        random_transitions(kind, np.random.default_rng(seed)), policy_of(kind), gamma
+    )
     options = NeuralOptions(
         hidden=hidden, activation=activation, output=output, batch=batch, learning_rate=3e-3,
         **further,
     )  # fmt: skip
     network = Network(samples.n_inputs, hidden, activation)
     objective = gendice(gamma, divergence, output, 1.5, ridge, None)
-    learner = Learner(Batches(samples, network), network, objective, options, 100, seed)
+    learner = Learner(Batches(samples), network, objective, options, 100, seed)
     learner.state[0] = 0.2
     return learner
 

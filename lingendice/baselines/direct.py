@@ -25,8 +25,8 @@ from lingendice.baselines.importance_sampling import (
     running_logs,
     standard_error,
 )
-from lingendice.continuous.evaluation import Evaluation, Preparation, Settings
-from lingendice.continuous.outcome import Estimate as Found
+from lingendice.continuous.evaluation import Evaluation, EvaluationSettings, Preparation
+from lingendice.continuous.outcome import ValueEstimate as Found
 from lingendice.data.by_label import read_policy_table
 from lingendice.data.checks import (
     numeric_array,
@@ -69,7 +69,7 @@ def continuous_estimate(
 ) -> Estimate:
     """What ``make`` finds of one policy on one log."""
     seed, threads = require_whole("seed", seed), resolve_threads(threads)
-    settings = Settings.read({"effort": effort, "restarts": restarts}, seed, threads)
+    settings = EvaluationSettings.read({"effort": effort, "restarts": restarts}, seed, threads)
     found = make(Evaluation(Preparation(transitions, require_gamma(gamma), terminal, settings), policy))
     return Estimate(found.value, gamma, found.name, _NOTES[found.name], found.standard_error)
 

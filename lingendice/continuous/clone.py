@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous.regression import Fitting, fit, read_widths
-from lingendice.continuous.samples import Samples, Scaling, prepare
+from lingendice.continuous.network import read_widths
+from lingendice.continuous.regression import Fitting, fit
+from lingendice.continuous.samples import PolicySamples, Scaling, prepare
 from lingendice.data.checks import Floats, require_positive, require_whole
 from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
 from lingendice.data.transitions import Transitions
@@ -171,7 +172,7 @@ def _distribution_of_steps(transitions: Transitions, gamma: float, longest: int)
     return (1.0 - gamma) * gamma**steps + gamma**longest * ramp / ramp.sum()
 
 
-def resampled(samples: Samples, seed: int) -> Samples:
+def resampled(samples: PolicySamples, seed: int) -> PolicySamples:
     """Rows in proportion to the base, in equal strides through its sum; the same where it is flat."""
     n = len(samples.base)
     if n == 0 or np.ptp(samples.base) == 0.0:

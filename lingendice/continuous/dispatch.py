@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.continuous.clone import base_of, clone_log_ratio
-from lingendice.continuous.evaluation import Evaluation, Preparation, Settings, normalized
+from lingendice.continuous.evaluation import Evaluation, EvaluationSettings, Preparation, normalized
 from lingendice.continuous.fitted_q import share_begun
 from lingendice.continuous.learner import gendice, read_neural_options
 from lingendice.continuous.linear_ratio import solve_features
@@ -20,9 +20,9 @@ from lingendice.continuous.outcome import (
     MOST_BEGUN,
     MOST_CLIPPED,
     RATIO_MASS,
-    Estimate,
     Evidence,
     RatioOutcome,
+    ValueEstimate,
 )
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import train
@@ -79,7 +79,9 @@ def preparation_of(transitions: Transitions, request: Request) -> Preparation:
     """The log as all policies share it."""
     _refuse_features(request)
     _refuse_objective(request)
-    settings = Settings.read(dict(request.method.options), request.method.seed, request.limits.threads)
+    settings = EvaluationSettings.read(
+        dict(request.method.options), request.method.seed, request.limits.threads
+    )
     return Preparation(transitions, request.problem.gamma, request.problem.terminal, settings)
 
 
@@ -107,7 +109,7 @@ def _refuse_objective(request: Request) -> None:
 def evaluate(preparation: Preparation, request: Request, method: str, reason: str) -> RatioOutcome:
     """Make the estimates of a method one after another, and choose the one that is the value."""
     evaluation = Evaluation(preparation, request.problem.policy)
-    found: list[Estimate] = []
+    found: list[ValueEstimate] = []
     stopped = None
     for name in ESTIMATES[method]:
         if not found:

@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 from lingendice.continuous.regression import (
     EndProbability,
     Fitting,
+    NetworkFit,
     Perceptron,
-    Regression,
     fit_end_probability,
     run_steps,
     squared,
 )
-from lingendice.continuous.samples import Samples, Singles, spread_of
+from lingendice.continuous.samples import PolicySamples, Singles, spread_of
 from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.data.policies import DiscretePolicy, GaussianPolicy
@@ -79,7 +79,7 @@ _SURE = 0.9
 class Dynamics:
     """The fitted model, in standardized coordinates."""
 
-    samples: Samples
+    samples: PolicySamples
     members: tuple[Perceptron, ...]
     change_scale: Floats
     reward_center: float
@@ -189,7 +189,7 @@ class Prediction(NamedTuple):
 
 
 def fit_dynamics(
-    samples: Samples, restarts: str, seed: int, threads: int, fitting: Fitting = FITTING
+    samples: PolicySamples, restarts: str, seed: int, threads: int, fitting: Fitting = FITTING
 ) -> Dynamics:
     """Fit the ensemble: four rounds of training, with the probability of a restart renewed after each.
 
@@ -215,7 +215,7 @@ def fit_dynamics(
     targets = np.column_stack([change / scale, (reward - center) / spread]).astype(np.float32)
     fold = folds(samples, MEMBERS, seed)
     learners = [
-        Regression(
+        NetworkFit(
             Perceptron(samples.n_inputs, d + 1, fitting, seed * MEMBERS + member), samples.logged, targets,
             weight.astype(np.float32), "huber", squared(d + 1, d, 0.5, 1.0 / math.sqrt(d)),
             np.flatnonzero(fold != member),
@@ -275,7 +275,7 @@ def _noise_of(unseen: Singles, predicted: Singles, rng: np.random.Generator) -> 
     return np.ascontiguousarray(np.where(own > _MISFIT * whole, normal, errors), dtype=np.float32)
 
 
-def folds(samples: Samples, n: int, seed: int) -> NDArray[np.int64]:
+def folds(samples: PolicySamples, n: int, seed: int) -> NDArray[np.int64]:
     """A part 0..n-1 for each row: whole episodes where there are enough of them, else runs of rows."""
     episode = samples.transitions.episode
     if episode is None or int(episode.max()) + 1 < n:
@@ -295,7 +295,7 @@ class _Beginnings(NamedTuple):
     spread: Floats
 
     @classmethod
-    def read(cls, samples: Samples, restarts: str) -> _Beginnings | None:
+    def read(cls, samples: PolicySamples, restarts: str) -> _Beginnings | None:
         """None where restarts are flagged, not to be looked for, or could not be recognized."""
         transitions = samples.transitions
         if restarts == "none" or transitions.terminal is not None or samples.starting is None:
@@ -310,7 +310,7 @@ class _Beginnings(NamedTuple):
         return (-0.5 * z * z - np.log(self.spread)).sum(axis=1)
 
 
-def _first_guess(samples: Samples, change: Floats, beginnings: _Beginnings) -> Floats:
+def _first_guess(samples: PolicySamples, change: Floats, beginnings: _Beginnings) -> Floats:
     """Probability of a restart at each row, by ten rounds with a linear model of the change."""
     inputs = np.column_stack([samples.logged, np.ones(len(change))]).astype(np.float64)
     arrived = inputs[:, : change.shape[1]] + change
@@ -327,7 +327,7 @@ def _first_guess(samples: Samples, change: Floats, beginnings: _Beginnings) -> F
 
 
 def _posterior(
-    learners: list[Regression], targets: NDArray[np.float32], scale: Floats, ended: Floats, fresh: Floats
+    learners: list[NetworkFit], targets: NDArray[np.float32], scale: Floats, ended: Floats, fresh: Floats
 ) -> Floats:
     """Probability of a restart at each row, by the networks as they are."""
     out = np.stack([one.net(one.inputs)[:, :-1] for one in learners]).astype(np.float64)
@@ -435,7 +435,7 @@ def _simulation(model: Dynamics) -> simulators.Simulation:
         constant, linear, quadratic = np.array([ends.constant]), ends.linear, ends.quadratic
     return simulators.Simulation(
         parameters=np.stack([net.parameters for net in model.members]),
-        layout=model.members[0].layout,
+        layout=model.members[0].network.layout,
         state_scaling=np.stack([samples.state_scaling.shift, samples.state_scaling.scale]),
         action_scaling=np.stack([samples.action_scaling.shift, samples.action_scaling.scale]),
         action_noise=model.action_noise,
@@ -450,15 +450,15 @@ def _simulation(model: Dynamics) -> simulators.Simulation:
 
 def _begin(model: Dynamics, n: int, rng: np.random.Generator) -> simulators.Paths:
     """Paths at draws of the initial distribution, with room for a step."""
-    states, net = model.fresh(n, rng), model.members[0]
+    states, network = model.fresh(n, rng), model.members[0].network
     return simulators.Paths(
         states=states,
         raw=model.raw(states),
         alive=np.ones(n),
         earned=np.zeros(n),
         inputs=np.empty((n, model.samples.n_inputs), dtype=np.float32),
-        outputs=np.empty((n, net.n_outputs), dtype=np.float32),
-        hidden=net.hidden_values(n),
+        outputs=np.empty((n, network.n_outputs), dtype=np.float32),
+        hidden=network.hidden_values(n),
         visited=np.empty(n, dtype=np.int64),
         restarted=np.empty(n, dtype=np.int64),
     )

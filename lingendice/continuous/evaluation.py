@@ -29,9 +29,9 @@ from lingendice.continuous import dynamics, fitted_q
 from lingendice.continuous.clone import base_of, clone_log_density, target_log_density
 from lingendice.continuous.dynamics import Dynamics, Rollout, folds
 from lingendice.continuous.fitted_q import FittedQ
-from lingendice.continuous.outcome import Estimate
-from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps
-from lingendice.continuous.samples import Samples, Singles, prepare
+from lingendice.continuous.outcome import ValueEstimate
+from lingendice.continuous.regression import Fitting, NetworkFit, Perceptron, run_steps
+from lingendice.continuous.samples import PolicySamples, Singles, prepare
 from lingendice.data.checks import Floats, refuse_unknown, require_choice
 from lingendice.data.policies import GaussianPolicy
 from lingendice.data.transitions import Transitions, step_discounts
@@ -42,7 +42,7 @@ _FOLDS = 3
 RESTARTS = ("auto", "none")
 
 
-class Effort(NamedTuple):
+class TrainingEffort(NamedTuple):
     """How long the parts are trained, and how many paths each member of the model follows."""
 
     model: Fitting = dynamics.FITTING
@@ -53,8 +53,8 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {
-    "default": Effort(),
-    "quick": Effort(
+    "default": TrainingEffort(),
+    "quick": TrainingEffort(
         replace(dynamics.FITTING, steps=300, hidden=(64, 64)), 60, replace(fitted_q.FITTING, steps=500),
         replace(ODDS, steps=150), 600,
     ),
@@ -62,16 +62,16 @@ EFFORTS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class EvaluationSettings:
     """What all estimates from one log share."""
 
     restarts: str = "auto"
-    effort: Effort = EFFORTS["default"]
+    effort: TrainingEffort = EFFORTS["default"]
     seed: int = 0
     threads: int = 1
 
     @classmethod
-    def read(cls, options: dict[str, Any], seed: int, threads: int) -> Settings:
+    def read(cls, options: dict[str, Any], seed: int, threads: int) -> EvaluationSettings:
         """Check ``options={"effort": ..., "restarts": ...}``."""
         refuse_unknown(options, ("effort", "restarts"), "here")
         effort = require_choice("options['effort']", options.get("effort", "default"), tuple(EFFORTS))
@@ -82,7 +82,9 @@ class Settings:
 class Preparation:
     """One log, prepared once for all policies: the model of the dynamics and the cloned behavior."""
 
-    def __init__(self, transitions: Transitions, gamma: float, terminal: str, settings: Settings) -> None:
+    def __init__(
+        self, transitions: Transitions, gamma: float, terminal: str, settings: EvaluationSettings
+    ) -> None:
         if transitions.reward is None:
             raise ValueError(
                 "a value needs rewards; pass reward= to Transitions, or method='gendice' for a ratio"
@@ -96,7 +98,7 @@ class Preparation:
         self._model: Dynamics | None = None
         self._clones: dict[Any, Floats] = {}
 
-    def model(self, samples: Samples) -> Dynamics:
+    def model(self, samples: PolicySamples) -> Dynamics:
         """The dynamics, which do not depend on the policy that ``samples`` follow."""
         if self._model is None:
             settings = self.settings
@@ -210,12 +212,12 @@ class Evaluation:
         weight = step_discounts(samples.transitions.episode, len(samples.logged), samples.gamma)
         return weighted_value(samples, weight)
 
-    def estimate(self, name: str, **choice: Any) -> Estimate:
+    def estimate(self, name: str, **choice: Any) -> ValueEstimate:
         """One line of the table; ``choice`` is that of the doubly robust value."""
         if name in ("model", "FQE"):
             found = self.rollout if name == "model" else self.q_of_log
             error = float(found.members.std(ddof=1)) if len(found.members) > 1 else None
-            return Estimate(name, found.value, error, self._cost(name))
+            return ValueEstimate(name, found.value, error, self._cost(name))
         if name == "naive":
             weighted = self.naive()
         elif name == "ratio":
@@ -223,7 +225,7 @@ class Evaluation:
         else:
             weighted = self.doubly_robust(**choice)
         error = None if math.isnan(weighted.standard_error) else weighted.standard_error
-        return Estimate(name, weighted.value, error, self._cost(name))
+        return ValueEstimate(name, weighted.value, error, self._cost(name))
 
     def _cost(self, name: str) -> float:
         parts = {"model": ("fit", "model"), "ratio": ("clone", "ratio")}.get(name, (name,))
@@ -234,7 +236,12 @@ class Evaluation:
 
 
 def ratio_of_model(
-    samples: Samples, visited: Singles, log_ratio: Floats | None, seed: int, threads: int, fitting: Fitting
+    samples: PolicySamples,
+    visited: Singles,
+    log_ratio: Floats | None,
+    seed: int,
+    threads: int,
+    fitting: Fitting,
 ) -> Floats:
     """tau = (target / cloned behavior) x odds of a simulated state against a logged one.
 
@@ -253,7 +260,7 @@ def ratio_of_model(
         [folds(samples, _FOLDS, seed), np.random.default_rng([seed, 50]).integers(0, _FOLDS, m)]
     )
     learners = [
-        Regression(
+        NetworkFit(
             Perceptron(d, 1, fitting, seed * _FOLDS + k), inputs, simulated[:, None], weight, "logistic",
             rows=np.flatnonzero(fold != k),
         )
@@ -274,7 +281,7 @@ def _calibration(logit: Floats, label: Singles, weight: Singles) -> float:
     return float(factors[int(np.argmin(losses))])
 
 
-def normalized(samples: Samples, tau: Floats) -> Floats:
+def normalized(samples: PolicySamples, tau: Floats) -> Floats:
     """tau with E_p[nu tau] = 1."""
     mass = float(np.mean(samples.mass_weight * tau))
     return tau / mass if mass > 0.0 else tau
@@ -289,14 +296,14 @@ class Weighted(NamedTuple):
     """Influence of each cluster: their squares, over n (n - 1), add up to the squared error."""
 
 
-def weighted_value(samples: Samples, tau: Floats) -> Weighted:
+def weighted_value(samples: PolicySamples, tau: Floats) -> Weighted:
     """E_p[tau r], self-normalized."""
     reward, tau = samples.reward, normalized(samples, tau)
     value = float(np.mean(tau * reward))
     return _clustered(samples, value, tau * (reward - value * samples.mass_weight), None)
 
 
-def robust_value(samples: Samples, tau: Floats, q: FittedQ, model: Dynamics | None = None) -> Weighted:
+def robust_value(samples: PolicySamples, tau: Floats, q: FittedQ, model: Dynamics | None = None) -> Weighted:
     """The doubly robust value; where restarts were inferred each is replaced by its probability."""
     gamma, reward, tau = samples.gamma, samples.reward, normalized(samples, tau)
     scale = 1.0 - gamma if gamma < 1.0 else 1.0
@@ -314,7 +321,7 @@ def robust_value(samples: Samples, tau: Floats, q: FittedQ, model: Dynamics | No
     return _clustered(samples, correction, influence, None)
 
 
-def _clustered(samples: Samples, value: float, influence: Floats, first: Floats | None) -> Weighted:
+def _clustered(samples: PolicySamples, value: float, influence: Floats, first: Floats | None) -> Weighted:
     """Errors over episodes, or over runs of rows where there are none; ``first`` adds the initial states."""
     n = len(influence)
     episode = samples.transitions.episode
@@ -334,7 +341,7 @@ def _clustered(samples: Samples, value: float, influence: Floats, first: Floats 
     return Weighted(value, error, scores)
 
 
-def _first_by_episode(samples: Samples, clusters: int) -> bool:
+def _first_by_episode(samples: PolicySamples, clusters: int) -> bool:
     """Whether the initial states are the first ones of the episodes, in order."""
     given, episode = samples.transitions.initial_state, samples.transitions.episode
     if episode is None:

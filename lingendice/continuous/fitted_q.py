@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lingendice.continuous.dynamics import Dynamics, folds
 from lingendice.continuous.regression import Fitting, Perceptron, run_steps
-from lingendice.continuous.samples import Arrivals, Samples, Singles, expected_inputs, spread_of
+from lingendice.continuous.samples import Arrivals, PolicySamples, Singles, expected_inputs, spread_of
 from lingendice.data.checks import Floats
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
@@ -51,7 +51,7 @@ class Unit(NamedTuple):
     gamma: float
 
     @classmethod
-    def of(cls, samples: Samples) -> Unit:
+    def of(cls, samples: PolicySamples) -> Unit:
         """Mean and standard deviation of the logged rewards.
 
         Where episodes are absorbed the mean is what an end costs: a scale, where rewards hardly differ.
@@ -80,7 +80,7 @@ class Unit(NamedTuple):
         return shift + self.scale * np.asarray(learned, dtype=np.float64)
 
 
-class Steps(NamedTuple):
+class QSteps(NamedTuple):
     """What temporal differences are taken over."""
 
     inputs: Singles
@@ -97,11 +97,11 @@ class Steps(NamedTuple):
     """Between which the values lie that are learned from."""
 
 
-class Learner:
+class QLearner:
     """One Q in training: its network, the slow copy it learns from, and rho."""
 
     def __init__(
-        self, steps: Steps, rows: NDArray[np.int64], gamma: float, fitting: Fitting, seed: int
+        self, steps: QSteps, rows: NDArray[np.int64], gamma: float, fitting: Fitting, seed: int
     ) -> None:
         self.net = Perceptron(steps.inputs.shape[1], 1, fitting, seed)
         self.steps, self.rows, self.gamma = steps, rows, gamma
@@ -116,7 +116,7 @@ class Learner:
         net, data = self.net, self.steps
         with net.lock:
             mlp.fitted_q_steps(
-                net.network, self.slow, net.moments, self.rows, data[:4],
+                net.net, self.slow, net.moments, self.rows, data[:4],
                 (not data.exact, _FOLLOW, _RHO if self.gamma == 1.0 else 0.0, *data.limits), net.rates,
                 net.fitting.batch,
                 (net.seed, net.done), steps, self._buffers, self.state,
@@ -145,7 +145,7 @@ class FittedQ:
     """Largest |Q| at the log, in units of the largest that rewards allow."""
 
 
-def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FITTING) -> FittedQ:
+def fit_to_log(samples: PolicySamples, seed: int, threads: int, fitting: Fitting = FITTING) -> FittedQ:
     """Q from the logged steps, three networks that each leave out a third of the episodes."""
     rng = np.random.default_rng([seed, 40])
     n = len(samples.logged)
@@ -158,13 +158,13 @@ def fit_to_log(samples: Samples, seed: int, threads: int, fitting: Fitting = FIT
     weight = weight * np.float32(samples.gamma)
     weight[samples.absorbed] = 0.0
     unit = Unit.of(samples)
-    steps = Steps(
+    steps = QSteps(
         samples.logged, unit.rewards(samples.reward, samples.absorbed), arrivals, weight,
         samples.kind not in ("sampled", "gaussian"), unit.limits(samples.reward),
     )  # fmt: skip
     fold = folds(samples, FOLDS, seed)
     learners = [
-        Learner(steps, np.flatnonzero(fold != k), samples.gamma, fitting, seed * FOLDS + k)
+        QLearner(steps, np.flatnonzero(fold != k), samples.gamma, fitting, seed * FOLDS + k)
         for k in range(FOLDS)
     ]
     run_steps(learners, fitting.steps, threads)
@@ -183,17 +183,17 @@ def fit_to_model(
     inputs = np.concatenate([samples.logged[::stride], visited])
     fold = folds(samples, len(model.members), seed)
 
-    def learner(member: int) -> Learner:
+    def learner(member: int) -> QLearner:
         steps = _simulated(model, member, inputs, np.random.default_rng([seed, 41, member]))
         rows = np.arange(len(inputs))
-        return Learner(steps, rows, samples.gamma, fitting, seed * FOLDS + member + 1_000_003)
+        return QLearner(steps, rows, samples.gamma, fitting, seed * FOLDS + member + 1_000_003)
 
     learners = run_all([partial(learner, k) for k in range(len(model.members))], threads)
     run_steps(learners, fitting.steps, threads)
     return _read(learners, samples, fold, model, np.random.default_rng([seed, 42]), threads)
 
 
-def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Generator) -> Steps:
+def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Generator) -> QSteps:
     moved, gamma = model.predict(member, inputs), model.samples.gamma
     arrivals = np.empty((len(inputs), DRAWS, inputs.shape[1]), dtype=np.float32)
     for draw in range(DRAWS):
@@ -206,11 +206,11 @@ def _simulated(model: Dynamics, member: int, inputs: Singles, rng: np.random.Gen
     weights = np.repeat(weight[:, None], DRAWS, axis=1).astype(np.float32)
     unit = Unit.of(model.samples)
     reward = unit.rewards(moved.reward, moved.ends if model.absorbing else 0.0)
-    return Steps(inputs, reward, arrivals, weights, False, unit.limits(moved.reward))
+    return QSteps(inputs, reward, arrivals, weights, False, unit.limits(moved.reward))
 
 
 def branches(
-    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+    samples: PolicySamples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Singles, Singles]:
     """Inputs at arrivals and weights of the branches: all discrete actions, or some draws."""
     if samples.kind in ("none", "discrete"):
@@ -221,7 +221,7 @@ def branches(
 
 
 def _read(
-    learners: list[Learner], samples: Samples, fold: NDArray[np.int64], model: Dynamics | None,
+    learners: list[QLearner], samples: PolicySamples, fold: NDArray[np.int64], model: Dynamics | None,
     rng: np.random.Generator, threads: int,
 ) -> FittedQ:  # fmt: skip
     """What the networks say of the log."""
@@ -248,7 +248,9 @@ def _read(
     return FittedQ(float(members.mean()), members, q, following, np.mean(begun, axis=0), stays, ends, largest)
 
 
-def _mean_inputs(samples: Samples, arrivals: Arrivals, rng: np.random.Generator) -> tuple[Singles, Singles]:
+def _mean_inputs(
+    samples: PolicySamples, arrivals: Arrivals, rng: np.random.Generator
+) -> tuple[Singles, Singles]:
     inputs, weight = branches(samples, arrivals, np.arange(len(arrivals.states)), rng)
     return inputs, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
 

@@ -21,15 +21,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.continuous.regression import read_widths
-from lingendice.continuous.samples import Arrivals, Samples, Singles
+from lingendice.continuous.network import Network, read_widths
+from lingendice.continuous.samples import Arrivals, PolicySamples, Singles
 from lingendice.data.checks import (
     Floats,
     refuse_unknown,
@@ -39,24 +39,11 @@ from lingendice.data.checks import (
     require_positive,
     require_whole,
 )
-from lingendice.data.rows import zeros_by_line
 from lingendice.divergences import FDivergence, require_divergence
 from lingendice.divergences.base import CONJUGATES
 from lingendice.kernels import ratio_step
-from lingendice.kernels.mlp import WIDTH, transpose_weights
 from lingendice.kernels.parallel import run_all
-from lingendice.kernels.ratio_step import (
-    TILE,
-    Gradients,
-    Loss,
-    Pair,
-    Rates,
-    Rows,
-    Settings,
-    Shape,
-    Work,
-    evaluate_rows,
-)
+from lingendice.kernels.ratio_step import GROUP, TILE, Gradients, Loss, Rates, SampleRows, Scratch, Shape
 
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
@@ -196,95 +183,18 @@ def dual_dice(gamma: float) -> Objective:
 # -- the networks ------------------------------------------------------------------------------------------
 
 
-def aligned(*shape: int) -> Singles:
-    """Zeros of float32 whose rows begin at cache lines."""
-    columns = -(-shape[-1] // 16) * 16
-    size = math.prod(shape[:-1]) * columns
-    return zeros_by_line(size, np.float32).reshape(*shape[:-1], columns)
+def start(network: Network, rng: np.random.Generator, bias: float, output_scale: float = 0.1) -> Singles:
+    """Random parameters, uniform in +- sqrt(6 / (in + out)).
 
-
-def aligned_rows(values: NDArray[Any], columns: int) -> Singles:
-    """Values as float32 rows padded with zeros to ``columns``, flat."""
-    rows = aligned(len(values) * columns)[: len(values) * columns]
-    rows.reshape(len(values), columns)[:, : values.shape[1]] = values
-    return rows
-
-
-@dataclass(frozen=True)
-class Network:
-    """A multilayer perceptron with one output: sizes, not numbers."""
-
-    n_inputs: int
-    hidden: tuple[int, ...]
-    activation: str = "tanh"
-
-    @property
-    def stride(self) -> int:
-        """Numbers between rows of inputs."""
-        return -(-self.n_inputs // 8) * 8
-
-    @cached_property
-    def layout(self) -> NDArray[np.int64]:
-        """The table of ``kernels/mlp.py``."""
-        rows, at, turned = [], 0, 0
-        inner, stride = self.n_inputs, self.stride
-        for width in self.hidden:
-            wide = -(-width // WIDTH) * WIDTH
-            rows.append((inner, stride, wide, at, at + stride * wide, turned))
-            turned += stride * wide if len(rows) > 1 else 0
-            at += stride * wide + wide
-            inner, stride = width, wide
-        rows.append((stride, stride, 1, at, at + stride, turned))
-        return np.array(rows, dtype=np.int64)
-
-    @property
-    def size(self) -> int:
-        """Length of the vector of parameters, padding included."""
-        return int(self.layout[-1, 4]) + 16
-
-    @property
-    def turned_size(self) -> int:
-        """Length of the vector of transposed weights."""
-        return int(self.layout[-1, 5]) + 16
-
-    @property
-    def code(self) -> int:
-        """The activation's number."""
-        return ACTIVATIONS.index(self.activation)
-
-    def layers(self, parameters: Singles) -> list[tuple[Singles, Singles]]:
-        """Views of (weights, biases) of every layer, without padding."""
-        views = []
-        sizes = (self.n_inputs, *self.hidden, 1)
-        for (_, stride, wide, at, bias_at, _), inner, width in zip(
-            self.layout, sizes[:-1], sizes[1:], strict=True
-        ):
-            weights = parameters[at : at + stride * wide].reshape(stride, wide)[:inner, :width]
-            views.append((weights, parameters[bias_at : bias_at + width]))
-        return views
-
-    def start(self, rng: np.random.Generator, bias: float, output_scale: float = 0.1) -> Singles:
-        """Random parameters, uniform in +- sqrt(6 / (in + out)).
-
-        Those of the last layer are small, so that the output begins near ``bias``.
-        """
-        parameters = aligned(self.size)
-        for k, (weights, biases) in enumerate(self.layers(parameters)):
-            limit = math.sqrt(6.0 / sum(weights.shape))
-            if k == len(self.hidden):
-                limit *= output_scale
-                biases[:] = bias
-            weights[:] = rng.uniform(-limit, limit, weights.shape)
-        return parameters
-
-    def outputs(self, parameters: Singles, inputs: Singles) -> NDArray[np.float64]:
-        """The network's output at each row of inputs."""
-        rows = aligned_rows(inputs, self.stride).reshape(len(inputs), self.stride)
-        scratch = aligned(TILE * (self.stride + int(self.layout[:-1, 2].sum())))
-        out = np.empty(len(inputs), dtype=np.float32)
-        part = aligned(TILE)
-        evaluate_rows(parameters, self.layout, rows, scratch, part, out, self.code)
-        return out.astype(np.float64)
+    Those of the last layer are small, so that the output begins near ``bias``.
+    """
+    parameters = np.zeros(network.size, dtype=np.float32)
+    layers = network.layers(parameters)
+    for weights, _ in layers:
+        limit = math.sqrt(6.0 / sum(weights.shape)) * (output_scale if weights is layers[-1][0] else 1.0)
+        weights[:] = rng.uniform(-limit, limit, weights.shape)
+    layers[-1][1][:] = bias
+    return parameters
 
 
 _KINDS = {
@@ -300,13 +210,9 @@ _START = {"square": 1.0, "softplus": math.log(math.e - 1.0), "exp": 0.0, "identi
 class Batches:
     """Samples in the layout that the kernels gather from; shared by all members of an ensemble."""
 
-    def __init__(self, samples: Samples, network: Network) -> None:
+    def __init__(self, samples: PolicySamples) -> None:
         self.samples = samples
-        n, stride = len(samples.logged), network.stride
-        pairs = np.zeros((n, 2 * stride), dtype=np.float32)
-        pairs[:, : samples.n_inputs] = samples.logged
-        following = _with_means(samples, samples.following)
-        pairs[:, stride : stride + following.shape[1]] = following
+        n = len(samples.logged)
         starting = samples.starting or Arrivals(
             np.empty(0), np.zeros((1, samples.n_states_in), np.float32), samples.following.action[:1]
         )
@@ -314,13 +220,13 @@ class Batches:
         flags = np.full(n, ratio_step.FLOWS, dtype=np.int8)
         flags[samples.absorbed] = ratio_step.ABSORBED
         flags[samples.restarted] = ratio_step.RESTARTED
-        self.rows = Rows(
+        self.rows = SampleRows(
             Shape(
-                n, n_firsts, stride, samples.n_states_in, samples.n_actions_in, _KINDS[samples.kind],
-                samples.n_branches, int(samples.restarted.sum()),
+                n, n_firsts, samples.n_inputs, samples.n_states_in, samples.n_actions_in,
+                _KINDS[samples.kind], samples.n_branches, int(samples.restarted.sum()),
             ),
-            aligned_rows(pairs, 2 * stride),
-            aligned_rows(_with_means(samples, starting), stride),
+            np.hstack([samples.logged, _as_inputs(samples, samples.following)]).ravel(),
+            _as_inputs(samples, starting).ravel(),
             np.ascontiguousarray(samples.following.action).ravel(),
             np.ascontiguousarray(starting.action).ravel(),
             samples.noise,
@@ -329,9 +235,13 @@ class Batches:
         )  # fmt: skip
 
 
-def _with_means(samples: Samples, arrivals: Arrivals) -> Singles:
-    """States, and the means of Gaussian actions in the place that the actions take."""
-    return np.hstack([arrivals.states, arrivals.action]) if samples.kind == "gaussian" else arrivals.states
+def _as_inputs(samples: PolicySamples, arrivals: Arrivals) -> Singles:
+    """States, and in the place of actions the means of Gaussian ones, else zeros."""
+    inputs = np.zeros((len(arrivals.states), samples.n_inputs), dtype=np.float32)
+    inputs[:, : samples.n_states_in] = arrivals.states
+    if samples.kind == "gaussian":
+        inputs[:, samples.n_states_in :] = arrivals.action
+    return inputs
 
 
 class Learner:
@@ -344,18 +254,14 @@ class Learner:
         self.batches, self.network, self.objective, self.options = batches, network, objective, options
         self.seed = seed
         rng = np.random.default_rng([seed, 1])
-        self.tau_parameters = network.start(rng, _START[objective.output])
-        self.f_parameters = network.start(rng, 0.0)
+        self.tau_parameters = start(network, rng, _START[objective.output])
+        self.f_parameters = start(network, rng, 0.0)
         self.mean = self.tau_parameters.copy()
-        self.moments = (aligned(2, network.size), aligned(2, network.size))
+        self.moments = np.zeros((2, 2, network.size), dtype=np.float32)
         self.state = np.zeros(5)
-        self._turned = (aligned(network.turned_size), aligned(network.turned_size))
-        self._nets = Pair(network.layout, self.tau_parameters, self.f_parameters, *self._turned)
-        groups = -(-options.batch // ratio_step.GROUP)
-        self._gradients = Gradients(
-            aligned(groups, network.size), aligned(groups, network.size), np.zeros(groups)
-        )
-        self._settings = Settings(options.batch, ratio_step.GROUP, ratio_step.TILE, network.code)
+        groups = -(-options.batch // GROUP)
+        to_tau, to_f = np.zeros((2, groups, network.size), dtype=np.float32)
+        self._gradients = Gradients(to_tau, to_f, np.zeros(groups))
         self._rates = Rates(
             options.learning_rate,
             options.dual_learning_rate or 3.0 * options.learning_rate,
@@ -365,8 +271,7 @@ class Learner:
             float(options.decay),
             options.momentum,
         )
-        self._works: list[Work] = []
-        self._turn()
+        self._works: list[Scratch] = []
 
     @property
     def step(self) -> int:
@@ -378,10 +283,6 @@ class Learner:
         """Multiplier of the normalization."""
         return float(self.state[0])
 
-    def _turn(self) -> None:
-        for parameters, turned in zip((self.tau_parameters, self.f_parameters), self._turned, strict=True):
-            transpose_weights(parameters, self.network.layout, turned)
-
     # -- training ------------------------------------------------------------------------------------
 
     def advance(self, steps: int, threads: int = 1) -> None:
@@ -389,8 +290,8 @@ class Learner:
         for _ in range(steps):
             self.add_gradients(threads)
             ratio_step.finish_step(
-                self.options.batch, self._rates, self._nets, self._gradients, self.moments, self.mean,
-                self.state,
+                self.options.batch, self._rates, self.tau_parameters, self.f_parameters, self._gradients,
+                self.moments, self.mean, self.state,
             )  # fmt: skip
 
     def add_gradients(self, threads: int = 1) -> Gradients:
@@ -398,8 +299,9 @@ class Learner:
         nothing = np.zeros(1, dtype=np.float32)
         given = self._draw_actions() if self.batches.samples.kind == "sampled" else (nothing, nothing)
         common = (
-            (self.seed, self.step), self._settings, self.objective.loss, self.u, self.batches.rows,
-            self._nets, self._gradients, given,
+            (self.seed, self.step), self.options.batch, self.objective.loss, self.u, self.batches.rows,
+            self.network.net(self.tau_parameters), self.network.net(self.f_parameters), self._gradients,
+            given,
         )  # fmt: skip
         groups = self._gradients.mass.size
         threads = min(threads, groups)
@@ -433,24 +335,32 @@ class Learner:
         starting = samples.draw(samples.starting, firsts, rng) if samples.gamma < 1.0 else following[0]
         return following.ravel(), starting.ravel()
 
-    def _new_work(self) -> Work:
+    def _new_work(self) -> Scratch:
         """Scratch of one thread."""
-        tile, samples = ratio_step.TILE, self.batches.samples
-        sets = 1 + 2 * samples.n_branches
-        rows = tile * sets
-        widths = int(self.network.layout[:-1, 2].sum())
-        normals = tile * (samples.n_actions_in + 1)
+        samples, network = self.batches.samples, self.network
+        branches = samples.n_branches
+        rows = TILE * (1 + 2 * branches)
+        normals = TILE * (samples.n_actions_in + 1)
         integers = np.zeros((2, normals), dtype=np.int32)
-        return Work(
-            aligned(rows * (self.network.stride + widths) + tile * widths),
-            aligned(2, rows),
-            aligned(2, rows),
-            aligned(2, tile * samples.n_branches),
-            aligned(2, normals),
-            integers,
-            integers.view(np.float32),
-            np.zeros((3, tile), dtype=np.int64),
-            aligned(rows * int(self.network.layout[:, 1].max())),
+
+        def room(*shape: int) -> Singles:
+            return np.zeros(shape, dtype=np.float32)
+
+        def rooms(width: int) -> tuple[Singles, Singles]:
+            return room(rows * width), room(TILE * width)
+
+        return Scratch(
+            inputs=room(rows * network.n_inputs),
+            hidden=rooms(network.hidden_width),
+            slopes=rooms(network.hidden_width),
+            out=room(2, rows),
+            delta=rooms(network.widest),
+            spare=room(rows * network.widest),
+            weights=room(2, TILE * branches),
+            noise=room(2, normals),
+            integers=integers,
+            as_floats=integers.view(np.float32),
+            indices=np.zeros((3, TILE), dtype=np.int64),
         )
 
     # -- what was learned -----------------------------------------------------------------------------
@@ -467,7 +377,7 @@ class Learner:
 
     def tau(self, inputs: Singles) -> Floats:
         """The ratio at given inputs."""
-        return ratio_of(self.objective.output, self.network.outputs(self.best_parameters, inputs))
+        return ratio_at(self.network, self.objective.output, self.best_parameters, inputs)
 
     # -- to and from a file --------------------------------------------------------------------------
 
@@ -489,11 +399,11 @@ class Learner:
         """Go back to a snapshot; training goes on from it to the bit."""
         for name, values in self._arrays().items():
             values[...] = held[name]
-        self._turn()
 
 
-def ratio_of(output: str, z: Floats) -> Floats:
-    """tau from the network's outputs."""
+def ratio_at(network: Network, output: str, parameters: Singles, inputs: Singles) -> Floats:
+    """tau at rows of inputs."""
+    z = network.outputs(parameters, inputs)[:, 0].astype(np.float64)
     if output == "square":
         return z * z
     if output == "softplus":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lingendice.continuous.outcome import RatioOutcome
-from lingendice.continuous.samples import Arrivals, Samples, expected_inputs, prepare, sampled_inputs
+from lingendice.continuous.samples import Arrivals, PolicySamples, expected_inputs, prepare, sampled_inputs
 from lingendice.data.checks import Floats, refuse_unknown, require_choice, require_flag, require_whole
 from lingendice.data.transitions import Transitions
 from lingendice.model.features import (
@@ -88,7 +88,7 @@ def _spacing(points: Floats) -> float:
 class LinearRatio:
     """tau at new states and actions."""
 
-    def __init__(self, samples: Samples, features: Features, weights: Floats) -> None:
+    def __init__(self, samples: PolicySamples, features: Features, weights: Floats) -> None:
         self._samples, self._features, self._weights = samples, features, weights
 
     def __call__(self, state: Any, action: Any) -> Floats:
@@ -159,7 +159,7 @@ def solve_features(transitions: Transitions, request: Request, reason: str) -> R
     )
 
 
-def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], seed: int) -> Features:
+def _features(name: str, given: Any, samples: PolicySamples, options: dict[str, Any], seed: int) -> Features:
     """A function from inputs to features: built by name on a part of the data, or as given."""
     if callable(given):
         return given
@@ -186,7 +186,7 @@ def _features(name: str, given: Any, samples: Samples, options: dict[str, Any], 
     return Bumps(_visited(samples, points, rows, rng), n, scale, RATIO_WIDTHS, seed)
 
 
-def _visited(samples: Samples, points: Floats, rows: Any, rng: np.random.Generator) -> Floats:
+def _visited(samples: PolicySamples, points: Floats, rows: Any, rng: np.random.Generator) -> Floats:
     """Those of the logged points that lie next to where the policy arrives or starts.
 
     tau is large there, and under a sharp policy that is a thin part of the log: bumps spread over all of it
@@ -210,7 +210,11 @@ def _rows(name: str, features: Features, inputs: Any) -> Floats:
 
 
 def _expected(
-    phi: Features, samples: Samples, arrivals: Arrivals, options: dict[str, Any], rng: np.random.Generator
+    phi: Features,
+    samples: PolicySamples,
+    arrivals: Arrivals,
+    options: dict[str, Any],
+    rng: np.random.Generator,
 ) -> Floats:
     """Dual features at arrivals, averaged over the policy: exactly for discrete actions, else by samples."""
     rows = np.arange(len(arrivals.states))
@@ -224,7 +228,7 @@ def _expected(
     return np.asarray(total)
 
 
-def _flow(samples: Samples, n: int, firsts: int) -> Flow:
+def _flow(samples: PolicySamples, n: int, firsts: int) -> Flow:
     """Rows, arrivals and initial states as the cells of a chain."""
     cells = 2 * n + firsts
     goes_on = np.zeros(cells)

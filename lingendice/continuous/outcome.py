@@ -34,7 +34,7 @@ class Progress(NamedTuple):
     """Held-out saddle residual."""
 
 
-class Estimate(NamedTuple):
+class ValueEstimate(NamedTuple):
     """One line of ``sol.estimates``."""
 
     name: str
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 class Evidence:
     """Estimates of one value by several methods, and what speaks for and against each."""
 
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[ValueEstimate, ...]
     headline: str
     """Name of the estimate that is the value."""
     members: Floats
@@ -68,7 +68,7 @@ class Evidence:
     restarts: float = 0.0
     """Restarts that were inferred, in rows."""
 
-    def __getitem__(self, name: str) -> Estimate:
+    def __getitem__(self, name: str) -> ValueEstimate:
         for estimate in self.estimates:
             if estimate.name == name:
                 return estimate

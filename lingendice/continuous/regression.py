@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lingendice.continuous.network import Network
 from lingendice.continuous.samples import Singles
-from lingendice.data.checks import Floats, require_whole
+from lingendice.data.checks import Floats
 from lingendice.data.interrupts import check
 from lingendice.kernels import mlp
 from lingendice.kernels.parallel import run_all
@@ -30,8 +30,6 @@ from lingendice.kernels.simulators import FAR
 
 KERNEL_SECONDS = 0.05
 """How long one call into compiled code lasts, so that Ctrl-C is heard."""
-HIDDEN_NUMBERS = 2**18
-"""Hidden values held at a time where many rows are evaluated: rows that stay in the cache."""
 LOSSES = ("huber", "logistic", "softmax", "gaussian")
 """By their numbers in ``kernels/mlp.py``."""
 
@@ -47,66 +45,39 @@ class Fitting:
     hidden: tuple[int, ...] = (64, 64)
 
 
-def read_widths(name: str, widths: Any) -> tuple[int, ...]:
-    """Check the widths of hidden layers; a number is one layer."""
-    found = tuple(require_whole(name, width, at_least=1) for width in np.atleast_1d(widths).tolist())
-    if not found:
-        raise ValueError(f"{name} must name at least one layer, e.g. (64, 64)")
-    return found
-
-
 class Perceptron:
-    """One network: parameters, moments of Adam, and how many steps it took."""
+    """A network that is fitted: parameters, moments of Adam, and how many steps it took."""
 
     def __init__(self, n_inputs: int, n_outputs: int, fitting: Fitting, seed: int) -> None:
         self.fitting, self.seed, self.done = fitting, seed, 0
-        sizes = (n_inputs, *fitting.hidden, n_outputs)
-        rows, at = [], 0
-        for inner, width in pairwise(sizes):
-            rows.append((inner, width, at, at + inner * width))
-            at += inner * width + width
-        self.layout = np.array(rows, dtype=np.int64)
-        self.parameters = np.zeros(at, dtype=np.float32)
+        self.network = Network(n_inputs, fitting.hidden, "silu", n_outputs)
+        self.parameters = np.zeros(self.network.size, dtype=np.float32)
         rng = np.random.default_rng([seed, 7])
-        for layer, (inner, width, weights_at, bias_at) in enumerate(rows):
+        layers = self.network.layers(self.parameters)
+        for layer, (weights, _) in enumerate(layers):
             # Variance 2 / inputs keeps the size of the signal; the last layer begins near 0.
-            scale = math.sqrt(2.0 / inner) if layer < len(rows) - 1 else 0.1 / math.sqrt(inner)
-            self.parameters[weights_at:bias_at] = scale * rng.standard_normal(inner * width)
-        self.moments = np.zeros((2, at), dtype=np.float32)
+            inner = len(weights)
+            scale = math.sqrt(2.0 / inner) if layer < len(layers) - 1 else 0.1 / math.sqrt(inner)
+            weights[:] = scale * rng.standard_normal(weights.shape)
+        self.moments = np.zeros((2, self.network.size), dtype=np.float32)
         self.lock = threading.Lock()
 
     @property
-    def network(self) -> tuple[Singles, NDArray[np.int64]]:
+    def net(self) -> mlp.Net:
         """What the kernels take."""
-        return self.parameters, self.layout
-
-    @property
-    def n_outputs(self) -> int:
-        """Numbers that the network gives for a row of inputs."""
-        return int(self.layout[-1, 1])
+        return self.network.net(self.parameters)
 
     def __call__(self, inputs: NDArray[Any]) -> Singles:
         """Outputs, (rows, outputs); safe to call from several threads."""
-        found = np.empty((len(inputs), self.n_outputs), dtype=np.float32)
-        hidden = self.hidden_values(len(inputs))
-        mlp.outputs(self.network, np.ascontiguousarray(inputs, dtype=np.float32), hidden, found)
-        return found
-
-    def hidden_values(self, rows: int) -> Singles:
-        """Room for the hidden values of some rows: of all of them, or of as many as stay in the cache."""
-        widths = int(self.layout[:-1, 1].sum())
-        return np.empty(max(min(HIDDEN_NUMBERS, widths * max(1, rows)), widths), dtype=np.float32)
+        return self.network.outputs(self.parameters, inputs)
 
     def buffers(self, branches: int = 1) -> tuple[Singles, ...]:
         """(inputs, hidden, slopes, outputs, deltas, spare, gradient) of a batch."""
-        batch = self.fitting.batch
+        batch, network = self.fitting.batch, self.network
         rows = batch * branches
-        widest = int(self.layout[:, :2].max())
-        hidden = rows * int(self.layout[:-1, 1].sum())
-        sizes = (
-            rows * int(self.layout[0, 0]), hidden, hidden, rows * self.n_outputs, batch * widest,
-            batch * widest, self.parameters.size,
-        )  # fmt: skip
+        hidden, widest = rows * network.hidden_width, batch * network.widest
+        inputs, outputs = rows * network.n_inputs, rows * network.n_outputs
+        sizes = (inputs, hidden, hidden, outputs, widest, widest, network.size)
         return tuple(np.zeros(max(size, 1), dtype=np.float32) for size in sizes)
 
     @property
@@ -116,7 +87,7 @@ class Perceptron:
 
 
 @dataclass
-class Regression:
+class NetworkFit:
     """A network on its way to fit targets at some of the rows.
 
     ``loss`` is "huber" (with ``shape``), "logistic" (targets in [0, 1]), "softmax" (one-hot targets) or
@@ -134,7 +105,7 @@ class Regression:
     @cached_property
     def _fixed(self) -> tuple[Any, ...]:
         rows = np.arange(len(self.inputs)) if self.rows is None else self.rows
-        shape = squared(self.net.n_outputs) if self.shape is None else self.shape
+        shape = squared(self.net.network.n_outputs) if self.shape is None else self.shape
         return rows, shape, LOSSES.index(self.loss), self.net.buffers()
 
     def advance(self, steps: int) -> None:
@@ -143,7 +114,7 @@ class Regression:
         with net.lock:
             rows, shape, loss, buffers = self._fixed
             mlp.train_steps(
-                net.network, net.moments, rows, (self.inputs, self.targets, self.weights), loss, shape,
+                net.net, net.moments, rows, (self.inputs, self.targets, self.weights), loss, shape,
                 net.rates, net.fitting.batch, (net.seed, net.done), steps, buffers,
             )  # fmt: skip
             net.done += steps
@@ -179,7 +150,7 @@ def fit(
     """One network fitted to all rows."""
     net = Perceptron(inputs.shape[1], n_outputs, fitting, seed)
     x, y = (np.ascontiguousarray(part, np.float32) for part in (inputs, targets))
-    run_steps([Regression(net, x, y, np.ones(len(x), np.float32), loss)], fitting.steps, 1)
+    run_steps([NetworkFit(net, x, y, np.ones(len(x), np.float32), loss)], fitting.steps, 1)
     return net
 
 

@@ -61,7 +61,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class PolicySamples:
     """Transitions under a policy, as the networks take them in: inputs are (state, action) side by side."""
 
     transitions: Transitions
@@ -141,7 +141,7 @@ class Samples:
             )
         return rows
 
-    def subset(self, rows: NDArray[Any]) -> Samples:
+    def subset(self, rows: NDArray[Any]) -> PolicySamples:
         """The same with some of the transitions only."""
         part = Arrivals(*(getattr(self.following, name)[rows] for name in ("raw", "states", "action")))
         return replace(
@@ -160,7 +160,7 @@ def prepare(
     gamma: float,
     terminal: str = "auto",
     standardize: bool = True,
-) -> Samples:
+) -> PolicySamples:
     """Standardize the transitions and evaluate the policy at every s' and initial state."""
     require_choice("terminal", terminal, ("auto", "absorb", "restart"))
     target = transitions.read_policy(policy)
@@ -182,7 +182,7 @@ def prepare(
     if transitions.action is not None:
         action_scaling = _scaling(transitions.n_actions, standardize, transitions.action)
     scalings = state_scaling, action_scaling
-    return Samples(
+    return PolicySamples(
         transitions=transitions,
         policy=target,
         kind=_kind(target),
@@ -200,7 +200,7 @@ def prepare(
 
 
 def expected_inputs(
-    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+    samples: PolicySamples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Singles, Singles]:
     """(rows, branches, d) inputs at arrivals and (rows, branches) weights: all actions, or one sample."""
     states = arrivals.states[rows]
@@ -222,7 +222,7 @@ def expected_inputs(
 
 
 def sampled_inputs(
-    samples: Samples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
+    samples: PolicySamples, arrivals: Arrivals, rows: NDArray[np.int64], rng: np.random.Generator
 ) -> Floats:
     """Inputs at some arrivals with one action of the policy each."""
     inputs, weights = expected_inputs(samples, arrivals, rows, rng)

@@ -22,13 +22,13 @@ from lingendice.continuous.learner import (
     DEFAULT_STEPS,
     Batches,
     Learner,
-    Network,
     NeuralOptions,
     Objective,
-    ratio_of,
+    ratio_at,
 )
+from lingendice.continuous.network import Network
 from lingendice.continuous.outcome import Progress, RatioOutcome
-from lingendice.continuous.samples import Samples, Singles, expected_inputs
+from lingendice.continuous.samples import PolicySamples, Singles, expected_inputs
 from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json
 from lingendice.data.saving import digest_of, read_archive, write_archive
@@ -39,7 +39,9 @@ HELD_ROWS = 4096
 """Most rows that the residual is measured on."""
 
 
-def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_rows(
+    samples: PolicySamples, share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(training rows, held-out rows): whole episodes where there are at least ten, else single rows."""
     n = len(samples.logged)
     if share == 0.0 or n == 1:
@@ -56,7 +58,7 @@ def split_rows(samples: Samples, share: float, seed: int) -> tuple[NDArray[np.in
 class HeldOut:
     """Inputs at held-out transitions, with actions drawn once."""
 
-    def __init__(self, samples: Samples, rows: NDArray[np.int64], seed: int) -> None:
+    def __init__(self, samples: PolicySamples, rows: NDArray[np.int64], seed: int) -> None:
         rng = np.random.default_rng([seed, 4])
         if rows.size > HELD_ROWS:
             rows = rng.permutation(rows)[:HELD_ROWS]
@@ -114,12 +116,12 @@ KERNEL_SECONDS = 0.1
 class NetworkRatio:
     """tau at new states and actions: the mean over the members."""
 
-    def __init__(self, samples: Samples, network: Network, output: str, members: list[Singles]) -> None:
+    def __init__(self, samples: PolicySamples, network: Network, output: str, members: list[Singles]) -> None:
         self._samples, self._network, self._output, self._members = samples, network, output, members
 
     def __call__(self, state: Any, action: Any) -> Floats:
         inputs = self._samples.inputs(state, action)
-        ratios = [ratio_of(self._output, self._network.outputs(member, inputs)) for member in self._members]
+        ratios = [ratio_at(self._network, self._output, member, inputs) for member in self._members]
         return np.mean(ratios, axis=0)
 
 
@@ -127,7 +129,12 @@ class Training:
     """An ensemble on its way: members, held-out rows, history, checkpoints."""
 
     def __init__(
-        self, samples: Samples, objective: Objective, options: NeuralOptions, controls: Controls, seed: int
+        self,
+        samples: PolicySamples,
+        objective: Objective,
+        options: NeuralOptions,
+        controls: Controls,
+        seed: int,
     ) -> None:
         self.samples, self.objective, self.options, self.controls = samples, objective, options, controls
         self.steps = controls.max_iter or DEFAULT_STEPS
@@ -136,7 +143,7 @@ class Training:
         self.held_out = HeldOut(samples, held, seed)
         self.network = Network(samples.n_inputs, options.hidden, options.activation)
         part = samples if trained.size == len(samples.logged) else samples.subset(trained)
-        batches = Batches(resampled(part, seed), self.network)
+        batches = Batches(resampled(part, seed))
         self.learners = [
             Learner(batches, self.network, objective, options, self.steps, seed + member)
             for member in range(options.ensemble)
@@ -249,7 +256,7 @@ _NOT_TRAINING = ("checkpoint", "resume", "report_every", "on_interrupt")
 """Options that change when training is looked at or kept, not what it does."""
 
 
-def _drawn_actions(samples: Samples) -> str:
+def _drawn_actions(samples: PolicySamples) -> str:
     """A hash of what a policy that can only be sampled does in some states, if it does so again."""
     if samples.kind != "sampled":
         return ""
@@ -258,7 +265,7 @@ def _drawn_actions(samples: Samples) -> str:
     return hashlib.sha256(drawn[0]).hexdigest() if drawn[0] == drawn[1] else "not reproducible"
 
 
-def _digest(samples: Samples) -> str:
+def _digest(samples: PolicySamples) -> str:
     """A hash of every number that training or its reports read, the policy's actions at arrivals included."""
     held: dict[str, Any] = {
         name: getattr(samples, name) for name in ("logged", "absorbed", "restarted", "base")
@@ -272,7 +279,7 @@ def _digest(samples: Samples) -> str:
 
 
 def train(
-    samples: Samples,
+    samples: PolicySamples,
     objective: Objective,
     options: NeuralOptions,
     controls: Controls,

@@ -2,7 +2,7 @@
 
 The batch is cut into groups and those into tiles; both depend on the batch alone. A group adds its rows to a
 gradient of its own, and groups are added up in order, so that a step gives the same bits on any number of
-threads that share its groups. Rows, restarts and actions are drawn from (seed, step, purpose, place).
+threads that share its groups. SampleRows, restarts and actions are drawn from (seed, step, purpose, place).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, inlined, internal, kernel
-from lingendice.kernels.mlp import adam, backward, forward, transpose_weights
+from lingendice.kernels.mlp import adam, backward, forward
 from lingendice.kernels.random_numbers import fill_normals, row_below, stream_key
 from lingendice.kernels.saddle_steps import excess_and_slope
 
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
     n_rows: Any
     n_firsts: Any
-    stride: Any
+    width: Any
     n_states: Any
     n_actions: Any
     kind: Any
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
     restarts: Any
 
 
-class Rows(NamedTuple):
+class SampleRows(NamedTuple):
     """Samples as steps gather them: (x, s') side by side, first states, actions, flags, nu."""
 
     shape: Any
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
     mass: Any
 
 
-class Table(NamedTuple):
+class ArrivalTable(NamedTuple):
     """Arrivals: state ``step * i + shift`` of ``source`` belongs to row i of ``action``."""
 
     source: Any
@@ -85,15 +85,6 @@ class Loss(NamedTuple):
     """f < limit, by a softplus that is 0 at 0; inf leaves f free."""
 
 
-class Settings(NamedTuple):
-    """Rows of a batch, of a group and of a tile, and the activation's number."""
-
-    batch: Any
-    group: Any
-    tile: Any
-    activation: Any
-
-
 class Rates(NamedTuple):
     """Step lengths of both networks, and when and how they change."""
 
@@ -106,16 +97,6 @@ class Rates(NamedTuple):
     momentum: Any
 
 
-class Pair(NamedTuple):
-    """Both networks: where their layers lie, their parameters, and their weights turned for the way back."""
-
-    layout: Any
-    tau: Any
-    f: Any
-    tau_turned: Any
-    f_turned: Any
-
-
 class Gradients(NamedTuple):
     """Of each group: in tau's and f's parameters, and the sum of nu tau."""
 
@@ -124,27 +105,20 @@ class Gradients(NamedTuple):
     mass: Any
 
 
-class Span(NamedTuple):
-    """Where a tile's inputs and hidden layers lie in the scratch, rows it has room for, and rows in use."""
+class Scratch(NamedTuple):
+    """Scratch of one thread: of f, then of tau, where there are two."""
 
-    inputs_at: Any
-    hidden_at: Any
-    capacity: Any
-    rows: Any
-
-
-class Work(NamedTuple):
-    """Scratch of one thread."""
-
-    scratch: Any
+    inputs: Any
+    hidden: Any
+    slopes: Any
     out: Any
-    factor: Any
+    delta: Any
+    spare: Any
     weights: Any
     noise: Any
     integers: Any
     as_floats: Any
     indices: Any
-    spare: Any
 
 
 # -- steps ---------------------------------------------------------------------------------------------
@@ -209,7 +183,7 @@ def _arrive(n, at, spacing, index, table, shape, noise, noise_at, limits, scratc
     The table's source holds the means of Gaussian actions, its ``action`` the probabilities of discrete ones.
     """
     source, action, step, shift = table
-    stride, n_states, n_actions = shape.stride, shape.n_states, shape.n_actions
+    stride, n_states, n_actions = shape.width, shape.n_states, shape.n_actions
     kind, branches = shape.kind, shape.branches
     for b in range(branches):
         place = at + b * spacing
@@ -243,8 +217,8 @@ def _arrive(n, at, spacing, index, table, shape, noise, noise_at, limits, scratc
 def _gather(low, n, draws, starts, rows, given, work):
     """Inputs of a tile: logged rows, arrivals at s', and (where used) initial states, branch by branch."""
     seed, step = draws
-    shape, limits, scratch, noise, integers = rows.shape, rows.limits, work.scratch, work.noise, work.integers
-    stride, n_actions, kind, branches = shape.stride, shape.n_actions, shape.kind, shape.branches
+    shape, limits, scratch, noise, integers = rows.shape, rows.limits, work.inputs, work.noise, work.integers
+    stride, n_actions, kind, branches = shape.width, shape.n_actions, shape.kind, shape.branches
     drawn, first_drawn = work.indices[0], work.indices[1]
     origin, one = low - low, n // n  # a literal would compile every callee once more
     key, key_first = stream_key(seed, step, origin + _ROWS), stream_key(seed, step, origin + _FIRSTS)
@@ -269,8 +243,8 @@ def _gather(low, n, draws, starts, rows, given, work):
     at = spacing = n * stride
     for r in range(n):
         _copy_row(rows.pairs, drawn[r] * 2 * stride, scratch, r * stride, stride)
-    following = Table(rows.pairs, rows.next_action, one + one, one)
-    starting = Table(rows.firsts, rows.first_action, one, origin)
+    following = ArrivalTable(rows.pairs, rows.next_action, one + one, one)
+    starting = ArrivalTable(rows.firsts, rows.first_action, one, origin)
     _arrive(n, at, spacing, drawn, following, shape, next_noise, noise_at, limits, scratch, work.weights[0])
     if shape.restarts > 0:
         key_restart = stream_key(seed, step, origin + _RESTARTS)
@@ -291,7 +265,7 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
     """d J / d y at every row of f and d J / d z at every row of tau; returns the sum of nu tau."""
     gamma, code, by_ratio, output, penalty, ridge, center, bound, limit = loss
     branches, mass, flags, drawn = rows.shape.branches, rows.mass, rows.flags, work.indices[0]
-    out, out_tau, factor, factor_tau = work.out[0], work.out[1], work.factor[0], work.factor[1]
+    out, out_tau, factor, factor_tau = work.out[0], work.out[1], work.delta[0], work.delta[1]
     weights = work.weights
     total = 0.0
     for r in range(n):
@@ -326,37 +300,27 @@ def _saddle_gradient(n, starts, share, loss, u, rows, work):
 
 
 @fused_kernel
-def add_gradients(first, last, draws, settings, loss, u, rows, nets, gradients, given, work):
+def add_gradients(first, last, draws, batch, loss, u, rows, tau, f, gradients, given, work):
     """Add up the gradients of the groups ``first : last`` of one step, and their sums of nu tau."""
-    batch, group_rows, tile, activation = settings
-    layout, tau, f, tau_turned, f_turned = nets
-    scratch, out, factor, spare = work.scratch, work.out, work.factor, work.spare
-    stride, branches = rows.shape.stride, rows.shape.branches
+    inputs, out, delta, spare = work.inputs, work.out, work.delta, work.spare
+    (hidden_f, hidden_tau), (slopes_f, slopes_tau) = work.hidden, work.slopes
     starts = loss.gamma < 1.0
-    sets = 1 + branches * (2 if starts else 1)
-    widths = 0
-    for layer in range(layout.shape[0] - 1):
-        widths += layout[layer, 2]
-    capacity, capacity_tau = tile * (1 + 2 * branches), tile
-    hidden_at = capacity * stride
-    hidden_tau = hidden_at + capacity * widths
-    origin = first - first  # a literal would compile every callee once more
+    sets = 1 + rows.shape.branches * (2 if starts else 1)
     for group in range(first, last):
         to_tau, to_f = gradients.tau[group], gradients.f[group]
         for i in range(to_tau.size):
             to_tau[i] = to_f[i] = np.float32(0)
         total = 0.0
-        end = min(batch, (group + 1) * group_rows)
-        for low in range(group * group_rows, end, tile):
-            n = min(tile, end - low)
-            span = Span(origin, hidden_at, capacity, n * sets)
-            span_tau = Span(origin, hidden_tau, capacity_tau, n)
+        end = min(batch, (group + 1) * GROUP)
+        for low in range(group * GROUP, end, TILE):
+            n = min(TILE, end - low)
             _gather(low, n, draws, starts, rows, given, work)
-            forward(f, layout, scratch, span, out[0], activation)
-            forward(tau, layout, scratch, span_tau, out[1], activation)
+            # The logged rows come first: they are all that tau is evaluated at.
+            forward(f, n * sets, inputs, hidden_f, slopes_f, out[0], True)
+            forward(tau, n, inputs, hidden_tau, slopes_tau, out[1], True)
             total += _saddle_gradient(n, starts, 1.0 / batch, loss, u, rows, work)
-            backward(f, f_turned, to_f, layout, scratch, span, factor[0], activation, spare)
-            backward(tau, tau_turned, to_tau, layout, scratch, span_tau, factor[1], activation, spare)
+            backward(f, n * sets, inputs, hidden_f, slopes_f, delta[0], spare, to_f)
+            backward(tau, n, inputs, hidden_tau, slopes_tau, delta[1], spare, to_tau)
         gradients.mass[group] = total
 
 
@@ -381,10 +345,9 @@ def _average(mean, parameters, weight):
 
 
 @fused_kernel
-def finish_step(batch, rates, nets, gradients, moments, mean, state):
+def finish_step(batch, rates, tau, f, gradients, moments, mean, state):
     """Clip, step both networks and u, and average tau; ``state`` is [u, -, -, steps, steps averaged]."""
     learning, dual_learning, clip, planned, average_from, decay, momentum = rates
-    layout, tau, f, tau_turned, f_turned = nets
     total = 0.0
     for group in range(gradients.mass.size):
         total += gradients.mass[group]
@@ -409,26 +372,3 @@ def finish_step(batch, rates, nets, gradients, moments, mean, state):
     if steps > average_from:
         state[4] += 1.0
         _average(mean, tau, np.float32(1.0 / state[4]))
-    transpose_weights(tau, layout, tau_turned)
-    transpose_weights(f, layout, f_turned)
-
-
-@fused_kernel
-def evaluate_rows(parameters, layout, inputs, scratch, part, out, activation):
-    """Outputs at rows of padded inputs, tile by tile; ``part`` is scratch of one tile.
-
-    Loops instead of slices assigned to slices, whose checks take seconds to compile.
-    """
-    n, stride = inputs.shape
-    origin = n - n
-    capacity = TILE
-    hidden_at = capacity * stride
-    for low in range(0, n, TILE):
-        rows = min(TILE, n - low)
-        for r in range(rows):
-            for j in range(stride):
-                scratch[r * stride + j] = inputs[low + r, j]
-        span = Span(origin, hidden_at, capacity, rows)
-        forward(parameters, layout, scratch, span, part, activation)
-        for r in range(rows):
-            out[low + r] = part[r]

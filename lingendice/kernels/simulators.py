@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lingendice.kernels.jit import fused_kernel, internal, kernel
-from lingendice.kernels.mlp import outputs
+from lingendice.kernels.mlp import SILU, Net, outputs
 from lingendice.kernels.random_numbers import next_below, next_double
 
 # -- Taxi ---------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def _predict(model, inputs, hidden, out):
     rows = inputs.shape[0] // members
     for k in range(members):
         mine = slice(k * rows, (k + 1) * rows)
-        outputs((model.parameters[k], model.layout), inputs[mine], hidden, out[mine])
+        outputs(Net(model.parameters[k], model.layout, SILU + rows - rows), inputs[mine], hidden, out[mine])
 
 
 @internal

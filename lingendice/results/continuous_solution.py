@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lingendice.continuous.outcome import Estimate, Ratio
+from lingendice.continuous.outcome import Ratio, ValueEstimate
 from lingendice.data.checks import Floats
 from lingendice.data.rows import read_only
 from lingendice.data.transitions import Transitions, step_discounts
@@ -93,16 +93,16 @@ class ContinuousSolution(Result, Ratio):
         return np.divide(earned, mass, out=np.full(mass.shape, math.nan), where=mass != 0.0)
 
     @cached_property
-    def estimates(self) -> tuple[Estimate, ...]:
+    def estimates(self) -> tuple[ValueEstimate, ...]:
         """Every estimate of the value that was made, with its standard error and seconds."""
         reward = self.transitions.reward
         if self.evidence is not None or reward is None:
             return () if self.evidence is None else self.evidence.estimates
-        own = Estimate("ratio", float(self.value or 0.0), self.spread, self.seconds)
+        own = ValueEstimate("ratio", float(self.value or 0.0), self.spread, self.seconds)
         # As every other method has it: what the behavior earned, ended episodes earning nothing more.
         weight = step_discounts(self.transitions.episode, len(self.transitions), self.gamma)
         naive = float(weight @ reward) / float(weight @ self.mass_weight)
-        return own, Estimate("naive", naive, None, 0.0)
+        return own, ValueEstimate("naive", naive, None, 0.0)
 
     @property
     def spread(self) -> float | None:

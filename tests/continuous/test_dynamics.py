@@ -10,7 +10,7 @@ import pytest
 import lingendice as lg
 from lingendice.baselines import doubly_robust, fitted_q, model_based
 from lingendice.continuous.dynamics import fit_dynamics, folds, roll_out, step_weights
-from lingendice.continuous.evaluation import EFFORTS, Evaluation, Preparation, Settings
+from lingendice.continuous.evaluation import EFFORTS, Evaluation, EvaluationSettings, Preparation
 from lingendice.continuous.regression import EndProbability, fit_end_probability
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy, SampledPolicy
@@ -146,7 +146,7 @@ def discounted():
 
 def evaluation_of(seed, gamma):
     log, again = steered(seed, 0.05)
-    settings = Settings("auto", EFFORTS["default"], 0, 2)
+    settings = EvaluationSettings("auto", EFFORTS["default"], 0, 2)
     return Evaluation(Preparation(log, gamma, "auto", settings), TARGET), truth(gamma, float(again.mean()))
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from neural_problems import batch_objective, drawn, gradients, make_learner, net, ratio
+from neural_problems import batch_objective, drawn, gradients, make_learner, ratio
 from scipy import stats
 
-from lingendice.continuous.learner import Network
 from lingendice.kernels.jit import kernel
 from lingendice.kernels.random_numbers import fill_normals, stream_key
 
@@ -93,35 +92,6 @@ def test_bits_do_not_depend_on_threads_or_chunks(kind):
             np.testing.assert_array_equal(held, other.snapshot()[name])
 
 
-def test_padding_stays_zero():
-    learner = make_learner(hidden=(5, 7))
-    learner.advance(10)
-    inside = sum(w.size + b.size for w, b in learner.network.layers(learner.tau_parameters))
-    assert np.count_nonzero(learner.tau_parameters) == inside
-    assert np.count_nonzero(learner.f_parameters) == inside
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_outputs_of_a_network(activation):
-    rng = np.random.default_rng(0)
-    network = Network(5, (30, 11), activation)
-    parameters = network.start(rng, 0.3, output_scale=1.0)
-    inputs = (3.0 * rng.normal(size=(301, 5))).astype(np.float32)
-    expected = net(network.layers(parameters), inputs.astype(float), activation)
-    np.testing.assert_allclose(network.outputs(parameters, inputs), expected, atol=5e-6)
-
-
-def test_tanh_is_right_to_half_a_millionth():
-    network = Network(1, (1,))
-    parameters = network.start(np.random.default_rng(0), 0.0)
-    for weights, biases in network.layers(parameters):
-        weights[:], biases[:] = 1.0, 0.0
-    x = np.concatenate([np.linspace(-12.0, 12.0, 40_001), np.geomspace(1e-6, 1.0, 1000)]).astype(np.float32)
-    expected = np.tanh(x.astype(float))
-    off = np.abs(network.outputs(parameters, x[:, None]) - expected)
-    assert (off <= 5e-7 * np.abs(expected)).all()
-
-
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
 def test_steps_are_those_of_adam_on_clipped_gradients(clip):
     learner = make_learner(kind="none", clip=clip, decay=False)
@@ -148,13 +118,6 @@ def test_steps_are_those_of_adam_on_clipped_gradients(clip):
             np.testing.assert_allclose((flat(after[k]) - before[k])[clear], change[clear], atol=2e-5)
 
 
-def test_not_a_number_is_not_hidden():
-    network = Network(3, (16, 16))
-    parameters = network.start(np.random.default_rng(0), 0.0)
-    inputs = np.full((7, 3), np.nan, dtype=np.float32)
-    assert np.isnan(network.outputs(parameters, inputs)).all()
-
-
 @kernel
 def _normals(seed, count, radius, as_float, turn, out):
     fill_normals(stream_key(seed, 0, 3), 0, count, radius, as_float, turn, out)
@@ -178,5 +141,5 @@ def test_the_average_is_of_the_last_parameters():
         learner.advance(1)
         history.append(learner.tau_parameters.copy())
     np.testing.assert_allclose(learner.mean, np.mean(history[50:], axis=0), atol=2e-5)
-    z = learner.network.outputs(learner.mean, learner.batches.samples.logged)
+    z = learner.network.outputs(learner.mean, learner.batches.samples.logged)[:, 0].astype(float)
     np.testing.assert_allclose(learner.tau(learner.batches.samples.logged), ratio(z, "square"))

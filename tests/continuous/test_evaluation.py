@@ -13,7 +13,7 @@ import lingendice as lg
 from lingendice.continuous import dynamics
 from lingendice.continuous.dispatch import _headline
 from lingendice.continuous.dynamics import fit_dynamics
-from lingendice.continuous.evaluation import EFFORTS, Settings
+from lingendice.continuous.evaluation import EFFORTS, EvaluationSettings
 from lingendice.continuous.learner import NeuralOptions
 from lingendice.continuous.outcome import RatioOutcome
 from lingendice.continuous.samples import prepare
@@ -249,7 +249,7 @@ def test_too_few_sweeps_for_the_horizon_are_told(gamma, reliable):
 def test_a_doubted_model_is_not_replaced_by_an_unfinished_q(gamma, headline):
     evaluation = SimpleNamespace(
         samples=prepare(pushed(3), TARGET, gamma),
-        settings=Settings("auto", EFFORTS["quick"]),
+        settings=EvaluationSettings("auto", EFFORTS["quick"]),
         rollout=SimpleNamespace(value=0.5, members=np.array([0.5, 0.5]), clipped=0.2),
         q_of_log=SimpleNamespace(value=0.4, members=np.array([0.4, 0.4]), largest=0.5),
     )

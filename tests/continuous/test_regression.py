@@ -7,7 +7,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.continuous.fitted_q import branches, fit_to_log
-from lingendice.continuous.regression import Fitting, Perceptron, Regression, run_steps, squared
+from lingendice.continuous.regression import Fitting, NetworkFit, Perceptron, run_steps, squared
 from lingendice.continuous.samples import prepare
 from lingendice.data.policies import GaussianPolicy
 
@@ -15,10 +15,10 @@ from lingendice.data.policies import GaussianPolicy
 def outputs_by_hand(net, parameters, x):
     """A forward pass in double precision."""
     values = np.asarray(x, dtype=np.float64)
-    for layer, (inner, width, weights_at, bias_at) in enumerate(net.layout):
+    for layer, (inner, width, weights_at, bias_at) in enumerate(net.network.layout):
         weights = parameters[weights_at:bias_at].reshape(inner, width)
         values = values @ weights + parameters[bias_at : bias_at + width]
-        if layer < len(net.layout) - 1:
+        if layer < len(net.network.layout) - 1:
             values = values / (1.0 + np.exp(-values))
     return values
 
@@ -57,7 +57,7 @@ def test_gradients_are_slopes_of_the_loss(loss, n_outputs, n_targets, hidden):
     before = net.parameters.astype(np.float64)
     weight = np.array([0.7], dtype=np.float32)
     shape = squared(n_outputs, 2, 0.5, 0.9)
-    learner = Regression(net, inputs, targets, weight, loss, shape)
+    learner = NetworkFit(net, inputs, targets, weight, loss, shape)
     learner.advance(1)
     gradient = learner._fixed[3][-1].astype(np.float64)
 
@@ -90,7 +90,7 @@ def test_bits_do_not_depend_on_threads_or_pieces():
     def trained(threads, pieces):
         fitting = Fitting(steps=60, batch=64, hidden=(16, 16))
         learners = [
-            Regression(Perceptron(3, 2, fitting, seed), x, y, np.ones(300, dtype=np.float32))
+            NetworkFit(Perceptron(3, 2, fitting, seed), x, y, np.ones(300, dtype=np.float32))
             for seed in range(3)
         ]
         for n in pieces:
@@ -107,7 +107,7 @@ def test_regression_learns_a_function():
     rng = np.random.default_rng(8)
     x = rng.uniform(-2, 2, size=(2000, 2)).astype(np.float32)
     y = (np.sin(2 * x[:, :1]) * x[:, 1:]).astype(np.float32)
-    learner = Regression(Perceptron(2, 1, Fitting(steps=1500), 0), x, y, np.ones(2000, dtype=np.float32))
+    learner = NetworkFit(Perceptron(2, 1, Fitting(steps=1500), 0), x, y, np.ones(2000, dtype=np.float32))
     run_steps([learner], 1500, 2)
     assert np.mean((learner.net(x) - y) ** 2) < 0.002 * y.var()
 

@@ -8,7 +8,8 @@ from neural_problems import net, policy_of, ratio
 from scipy.optimize import minimize
 
 import lingendice as lg
-from lingendice.continuous.learner import Batches, Learner, Network, NeuralOptions, gendice
+from lingendice.continuous.learner import Batches, Learner, NeuralOptions, gendice
+from lingendice.continuous.network import Network
 from lingendice.continuous.samples import prepare
 from lingendice.continuous.train import HeldOut, split_rows
 
@@ -29,7 +30,7 @@ def trained(kind: str, gamma: float, activation: str) -> Learner:
     network = Network(samples.n_inputs, (9, 4), activation)
     options = NeuralOptions(hidden=(9, 4), activation=activation, batch=64, learning_rate=1e-2, average=0.0)
     objective = gendice(gamma, "chi2", "square", 1.0, 0.0, None)
-    learner = Learner(Batches(samples, network), network, objective, options, 60, 0)
+    learner = Learner(Batches(samples), network, objective, options, 60, 0)
     learner.advance(60)
     return learner
 

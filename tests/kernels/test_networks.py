@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from lingendice.continuous.regression import Fitting, Perceptron, Regression
+from lingendice.continuous.regression import Fitting, Perceptron, NetworkFit
 from lingendice.kernels.blas import add_product
 
 def busy():
@@ -40,7 +40,7 @@ if sys.argv[1] == "network":
     # 32 rows of this layer are 2^19 multiplications.
     net = Perceptron(128, 128, Fitting(steps=10, batch=256, hidden=(128, 128)), 0)
     inputs = rng.normal(size=(512, 128)).astype(np.float32)
-    learner = Regression(net, inputs, inputs, np.ones(512, np.float32))
+    learner = NetworkFit(net, inputs, inputs, np.ones(512, np.float32))
     work = lambda: (learner.advance(100), net(inputs))
 else:
     left, right, target = (rng.normal(size=(512, 512)) for _ in range(3))

@@ -103,7 +103,7 @@ def test_no_suffix_has_two_formats():
 
 PLUMBING = {
     "solvers": {"__init__", "control", "dual_maximum", "levels", "request", "saddle", "stationary"},
-    "continuous": {"__init__", "clone", "dispatch", "outcome", "samples", "train"},
+    "continuous": {"__init__", "clone", "dispatch", "network", "outcome", "samples", "train"},
     "baselines": {"__init__"},
 }
 """Files that hold no algorithm of their own: what they call says where it comes from."""
