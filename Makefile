@@ -122,7 +122,7 @@ taxi-grid: $(VENV)/.dev
 
 # Each estimate is kept as it is made: a run may be stopped and started again.
 paper-control: $(VENV)/.dev
-	$(BIN)/python benchmarks/paper/control.py --logs 20 --sweeps 6 --ablations 6 --slow 6 $(ANEW)
+	$(BIN)/python benchmarks/paper/control.py --logs 20 --sweeps 6 --ablations 6 --neural 20 $(ANEW)
 
 paper-control-quick: $(VENV)/.dev
 	$(BIN)/python benchmarks/paper/control.py --logs 1

@@ -1,12 +1,13 @@
 """Cartpole, Reacher and HalfCheetah: every estimate of the default, and other methods, on the same logs.
 
-    python benchmarks/paper/control.py [--logs 20] [--slow 6] [--sweeps 6] [--ablations 6]
-                                       [--part k/n] [--minutes M] [--fresh] [--report]
+    python benchmarks/paper/control.py [--logs 20] [--sweeps 6] [--ablations 6]
+                                       [--neural 20] [--part k/n] [--minutes M] [--fresh] [--report]
 
 Twelve central settings: three environments, gamma 0.99 and 1, behaviors alpha 0 and 0.66, logs of 50 x 100
 steps. Sweeps change one of number and length of trajectories, behavior (M1 and M2 pool several, as the paper
-does) and gamma. ``--slow`` is the number of logs on which the ratio networks (GenDICE, DualDICE) are trained
-too, ``--ablations`` that of the default without restarts and with ``effort="quick"``.
+does) and gamma. ``--neural`` is the number of logs on which GenDICE's networks are trained too, by their
+default and by the paper's configuration, and DualDICE's; ``--ablations`` that of the default without restarts
+and with ``effort="quick"``.
 
 Seeds are fixed: reported logs have seeds from ``FIRST_SEED``; whatever was chosen was chosen on other ones
 (``TUNING_SEEDS``). Every finished log is appended to ``results/control_runs.jsonl.gz`` at once and not
@@ -47,7 +48,7 @@ FIRST_SEED = 7_000_000
 TUNING_SEEDS = range(900, 907)
 FILE = RESULTS / "control_runs.jsonl.gz"
 FAST = ("default", "model", "FQE", "DR", "ratio", "cloned IS", "naive")
-SLOW = ("GenDICE", "DualDICE")
+NEURAL = ("GenDICE", "its base alone", "GenDICE, paper's settings", "DualDICE")
 ABLATIONS = ("no restarts", "quick")
 Rows = dict[str, dict[str, Any]]
 
@@ -142,15 +143,32 @@ def run_fast(log: lg.Transitions, gamma: float, target: Any, common: dict[str, A
     }  # fmt: skip
 
 
-def run_slow(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
-    """The ratio networks at their defaults, 10,000 steps."""
-    found = {"GenDICE": lg.solve(log, gamma, policy=target, method="gendice", **common)}
+def run_gendice(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """GenDICE's networks by default, and the base that they begin with."""
+    found = lg.solve(log, gamma, policy=target, method="gendice", **common)
+    base = found.details["base"]
+    alone = float(np.sum(base * log.reward) / np.sum(base * found.mass_weight))
+    return {"gendice": _neural({"GenDICE": found}, {"its base alone": alone})}
+
+
+def run_paper(log: lg.Transitions, gamma: float, target: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """The paper's configuration, and DualDICE: 10,000 steps of 2048 rows."""
+    preset = {"preset": "paper"}
+    found = {NEURAL[2]: lg.solve(log, gamma, policy=target, method="gendice", options=preset, **common)}
     if gamma < 1.0:
         found["DualDICE"] = baselines.neural_dual_dice(log, gamma, policy=target, **common)
+    return {"paper": _neural(found, {})}
+
+
+def _neural(found: dict[str, lg.ContinuousSolution], further: dict[str, float]) -> dict[str, Any]:
     return {
-        "slow": {name: one.value for name, one in found.items()},
-        "slow_status": {name: one.status.value for name, one in found.items()},
-        "slow_seconds": {name: round(one.seconds, 1) for name, one in found.items()},
+        "values": {name: one.value for name, one in found.items()} | further,
+        "status": {name: one.status.value for name, one in found.items()},
+        "mean_ratio": {name: one.mean_ratio for name, one in found.items()},
+        "seconds": {name: round(one.seconds, 1) for name, one in found.items()},
+        "failed": {
+            name: [check.name for check in one.diagnose() if not check.ok] for name, one in found.items()
+        },
     }
 
 
@@ -168,14 +186,14 @@ def run_ablations(log: lg.Transitions, gamma: float, target: Any, common: dict[s
     }
 
 
-PARTS = {"values": run_fast, "slow": run_slow, "ablations": run_ablations}
+PARTS = {"values": run_fast, "gendice": run_gendice, "paper": run_paper, "ablations": run_ablations}
 
 
-def wanted(logs: int, slow: int, sweeps: int, ablations: int) -> Iterator[tuple[Setting, int, str]]:
+def wanted(logs: int, neural: int, sweeps: int, ablations: int) -> Iterator[tuple[Setting, int, str]]:
     """(setting, seed, part), log by log, so that every setting has some early."""
     for part, settings, count in (
         ("values", CENTRAL, logs), ("values", SWEEPS, sweeps), ("ablations", CENTRAL, ablations),
-        ("slow", CENTRAL, slow),
+        ("gendice", CENTRAL, neural), ("paper", CENTRAL, neural),
     ):  # fmt: skip
         for number in range(count):
             for setting in settings:
@@ -217,7 +235,7 @@ class Comparison(NamedTuple):
         scores, logs, kept = {}, {}, []
         for setting in settings:
             rows = [
-                entry.get("values", {}) | entry.get("slow", {}) | entry.get("ablations", {})
+                _values(entry)
                 for key, entry in sorted(found.items())
                 if key.rpartition(" ")[0] == setting.key and part in entry and "values" in entry
             ]
@@ -282,6 +300,16 @@ class Comparison(NamedTuple):
         return {"settings": len(self.scores), "first": first, "behind": behind, "beats": beats}
 
 
+def _values(entry: dict[str, Any]) -> dict[str, float]:
+    """Of all methods on one log."""
+    neural = [entry[part]["values"] for part in ("gendice", "paper") if part in entry]
+    return (
+        entry.get("values", {})
+        | entry.get("ablations", {})
+        | {k: v for one in neural for k, v in one.items()}
+    )
+
+
 def _shown(score: tuple[float, float] | None, least: float) -> str:
     if score is None:
         return ""
@@ -305,6 +333,35 @@ def coverage(found: Rows, settings: list[Setting]) -> dict[str, int]:
     return counts
 
 
+def training(found: Rows) -> dict[str, dict[str, float]]:
+    """Of the networks: how many runs are trained, the range of E tau, and median seconds."""
+    runs: dict[str, list[tuple[str, float, float]]] = {}
+    for entry in found.values():
+        for part in ("gendice", "paper"):
+            for name, status in entry.get(part, {}).get("status", {}).items():
+                numbers = entry[part]["mean_ratio"][name], entry[part]["seconds"][name]
+                runs.setdefault(name, []).append((status, *numbers))
+    kept = {}
+    for name, rows in runs.items():
+        mass, seconds = np.array([row[1] for row in rows]), [row[2] for row in rows]
+        kept[name] = {
+            "runs": len(rows), "trained": sum(row[0] == "trained" for row in rows),
+            "mass within .9 and 1.1": int(((mass >= 0.9) & (mass <= 1.1)).sum()),
+            "least mass": float(mass.min()), "largest mass": float(mass.max()),
+            "seconds": float(np.median(seconds)),
+        }  # fmt: skip
+    return kept
+
+
+def _training_table(kept: dict[str, dict[str, float]]) -> str:
+    rows = [
+        [name, f"{one['runs']}", f"{one['trained']}", f"{one['mass within .9 and 1.1']}",
+         f"{one['least mass']:.2g} - {one['largest mass']:.2g}", f"{one['seconds']:.1f}"]
+        for name, one in kept.items()
+    ]  # fmt: skip
+    return table(["networks", "runs", "trained", "E tau in [.9, 1.1]", "E tau", "median seconds"], rows)
+
+
 def _sentence(compared: Comparison, covered: dict[str, int]) -> str:
     said = compared.verdict()
     return (
@@ -324,7 +381,7 @@ def report() -> None:
         "Central settings": (CENTRAL, "values", FAST),
         "Sweeps": (SWEEPS, "values", FAST),
         "Ablations": (CENTRAL, "ablations", ("default", "model", *ABLATIONS)),
-        "GenDICE and DualDICE": (CENTRAL, "slow", ("default", "FQE", "ratio", "cloned IS", "naive", *SLOW)),
+        "GenDICE and DualDICE": (CENTRAL, "paper", ("cloned IS", "naive", *NEURAL)),
     }
     text = (
         "# Control experiments\n\nln of the mean squared error ± its standard error; logs of 50 x 100 steps "
@@ -343,6 +400,9 @@ def report() -> None:
         if part == "values":
             kept[title] |= {"coverage": coverage(found, settings), "verdict": compared.verdict()}
             text += f"\n{_sentence(compared, kept[title]['coverage'])}\n"
+        if part == "paper":
+            kept[title]["training"] = training(found)
+            text += f"\n{_training_table(kept[title]['training'])}\n"
         if settings is CENTRAL and part == "values":
             compared.draw((FAST[0], *FAST[2:]))
     seconds = [entry["seconds"]["default"] for entry in found.values() if "seconds" in entry]
@@ -355,7 +415,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, count in (("logs", 20), ("slow", 0), ("sweeps", 0), ("ablations", 0)):
+    for name, count in (("logs", 20), ("neural", 0), ("sweeps", 0), ("ablations", 0)):
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--part", default="1/1", help="k/n: every n-th of what is missing, on one core each")
     parser.add_argument("--minutes", type=float, default=float("inf"))
@@ -371,7 +431,7 @@ def main() -> None:
         done = {(line["case"], part) for line in lines for part in PARTS if part in line}
         missing = [
             one
-            for one in wanted(given.logs, given.slow, given.sweeps, given.ablations)
+            for one in wanted(given.logs, given.neural, given.sweeps, given.ablations)
             if (f"{one[0].key} {one[1]}", one[2]) not in done
         ]
         print(provenance.plan("control", lines, len(missing), "parts of logs"), flush=True)
