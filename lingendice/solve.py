@@ -93,7 +93,7 @@ def solve(
     features: Any = None,
     dual_features: Any = None,
     divergence: Any = "chi2",
-    penalty: float = 1.0,
+    penalty: float | None = None,
     normalize: str = "penalty",
     bound: float | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -182,7 +182,8 @@ def solve(
         w >= 0, then minimizes GenDICE's objective instead of solving the equation exactly.
     divergence, penalty, normalize
         The objective's divergence (a name or an object of :mod:`lingendice.divergences`), the weight of its
-        penalty on E_p tau - 1, or ``normalize="self"`` to impose it. The tabular answer depends on none.
+        penalty on E_p tau - 1 (default 1; of networks see :class:`NeuralOptions`), or ``normalize="self"`` to
+        impose it. The tabular answer depends on none.
     bound
         The paper's C: 0 <= w <= C and |w_f| <= C. Without it w and w_f are free, but ``method="sgd"`` steps
         within |w_f| <= 2, over an orthonormal basis of the same features where these are a matrix;

@@ -306,7 +306,7 @@ def neural_dual_dice(
         raise ValueError(
             "neural_dual_dice needs gamma < 1: at gamma=1 its optimum is tau = 0; use solve(...)"
         )
-    chosen = learner.read_neural_options({"output": "identity", **(options or {})})
+    chosen = learner.read_neural_options(options, learner.DUAL_DICE)
     if chosen.output != "identity" or chosen.base != "none":
         name = "base" if chosen.output == "identity" else "output"
         raise ValueError(f"options[{name!r}] is for solve(..., method='gendice'); leave it out")

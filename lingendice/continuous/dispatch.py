@@ -12,7 +12,7 @@ import numpy as np
 from lingendice.continuous.clone import base_of, clone_log_ratio
 from lingendice.continuous.evaluation import Evaluation, EvaluationSettings, Preparation, normalized
 from lingendice.continuous.fitted_q import share_begun
-from lingendice.continuous.learner import gendice, read_neural_options
+from lingendice.continuous.learner import gendice, gendice_terms, read_neural_options
 from lingendice.continuous.linear_ratio import solve_features
 from lingendice.continuous.outcome import (
     LARGEST_SPREAD,
@@ -96,7 +96,7 @@ def _refuse_objective(request: Request) -> None:
     given, ratios = request.objective, "it belongs to method='gendice' and 'linear'"
     asked = {
         "divergence": (given.divergence != "chi2", ratios),
-        "penalty": (given.penalty != 1.0, ratios),
+        "penalty": (given.penalty is not None, ratios),
         "ridge": (request.ridge != 0.0, ratios),
         "bound": (given.bound is not None, ratios),
         "max_iter": (request.limits.max_iter is not None, "options={'effort': 'quick'} trains for less long"),
@@ -212,8 +212,11 @@ def _run_gendice(transitions: Transitions, request: Request, reason: str) -> Rat
     _refuse_features(request)
     options, seed = read_neural_options(request.method.options), request.method.seed
     given, asked, gamma = request.objective, request.problem, request.problem.gamma
-    objective = gendice(gamma, given.divergence, options.output, given.penalty, request.ridge, given.bound)
     samples = prepare(transitions, asked.policy, gamma, asked.terminal, options.standardize)
+    if options.base == "auto":
+        options = replace(options, base="cloned" if samples.has_density else "none")
+    terms = gendice_terms(options, given.penalty, given.ridge, given.bound, samples.policy is None)
+    objective = gendice(gamma, given.divergence, options.output, *terms)
     if options.base == "cloned":
         log_ratio = clone_log_ratio(transitions, samples.policy, hidden=options.hidden, seed=seed)
         base, window = base_of(transitions, log_ratio, gamma)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,27 +47,55 @@ from lingendice.kernels.ratio_step import GROUP, TILE, Gradients, Loss, Rates, S
 
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("square", "softplus", "exp", "identity")
-BASES = ("none", "cloned")
+BASES = ("auto", "none", "cloned")
 CONSTRAINED = ("total_variation", "equality")
 """Divergences that hold f within a set, which networks do not keep."""
-DEFAULT_STEPS = 10_000
+# -- options -----------------------------------------------------------------------------------------------
+
+# Why the defaults are what they are. D is the divergence that is left at tau = 1, q / (p tau) the inflow of a
+# cell over its mass, B the bound on |f|.
+# - f has no unit: for chi-square f* = 2 (q / (p tau) - 1) whatever the rewards are, so B is a number. Beyond
+#   |q / (p tau) - 1| = B / 2 the divergence is linear: gradients stop growing where networks err most.
+# - At gamma = 1, J(c tau) = c D + lambda (c - 1)^2 / 2, so the mass ends at E tau = max(0, 1 - D / lambda).
+#   With f free D is 7 on Reacher and 11 on HalfCheetah, and lambda = 1 collapses. With |f| <= B it is at most
+#   2 B - B^2 / 4, and a cloned base leaves only what states differ by. E tau >= .9 takes lambda >= 10 D, and
+#   the noise of u, which lambda multiplies, has to stay below B: lambda = 10 B.
+# - A ridge of B / 10 keeps the ratio at its base where the log does not say otherwise.
+# - Over a base f moves at B times the rate of tau, and each row is drawn some 230 times: a faster f and a
+#   longer training both fit noise.
+CLONED_BOUND, PLAIN_BOUND = 0.3, 1.0
+"""B with a cloned base, and without one."""
+PENALTY_OF_BOUND, RIDGE_OF_BOUND = 10.0, 0.1
+FASTEST_DUAL = 3.0
+"""Largest default rate of f, in units of that of tau."""
+EPOCHS, FEWEST_STEPS, MOST_STEPS = 230, 500, 50_000
+"""How often each row is drawn by default, and the limits of the steps that follow."""
 
 
 @dataclass(frozen=True)
 class NeuralOptions:
-    """What ``options={...}`` may hold for ``method="gendice"``."""
+    """What ``options={...}`` may hold for ``method="gendice"``.
 
+    With ``bound`` B (0.3 with a cloned base, else 1) the defaults of ``solve`` are ``penalty`` 10 B,
+    ``ridge`` B / 10 with a cloned base and 0 without; without a policy f is free and the penalty 1.
+    ``max_iter`` is 230 rows / ``batch`` within 500 and 50,000.
+    ``preset="paper"`` is the paper's configuration: no base and no bound, penalty 1, batches of 2048, 10,000
+    steps of plain Adam at rate 3e-3 for both networks.
+    """
+
+    preset: str = "default"
+    """"default" or "paper": what the options that are left out are."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers, of tau and of f alike."""
     activation: str = "tanh"
     """Of hidden layers: "tanh" or "relu"."""
     output: str = "square"
     """What keeps tau nonnegative: "square", "softplus" or "exp"."""
-    batch: int = 2048
+    batch: int = 512
     learning_rate: float = 1e-3
     """Adam's, for tau."""
     dual_learning_rate: float | None = None
-    """Adam's, for f; default three times that of tau, so that f keeps up with it."""
+    """Adam's, for f; default that of tau times B with a cloned base, and times 3 without."""
     momentum: float = 0.0
     """Adam's decay of first moments; its usual 0.9 makes the iterates circle around a saddle point."""
     decay: bool = True
@@ -77,9 +105,10 @@ class NeuralOptions:
     average: float = 0.5
     """Share of the steps, at the end, whose tau parameters are averaged; 0 takes the last."""
     holdout: float = 0.1
-    """Share of the episodes kept out of training, for the residual."""
-    base: str = "none"
-    """"cloned": networks learn what the target over a cloned behavior does not explain; see ``clone.py``."""
+    """Share of the episodes kept out of training, for the residual and the comparison with the base."""
+    base: str = "auto"
+    """"cloned": networks learn what the target over a cloned behavior does not explain; see ``clone.py``.
+    "none": they learn all of tau. "auto" clones where the policy has a density."""
     ensemble: int = 1
     """Members, each with its own seed, trained side by side."""
     report_every: int | None = None
@@ -90,6 +119,25 @@ class NeuralOptions:
     resume: bool = False
     """Go on from ``checkpoint`` where it exists."""
     on_interrupt: str = "raise"
+
+    def planned_steps(self, rows: int) -> int:
+        """Steps where ``max_iter`` is left out."""
+        if self.preset == "paper":
+            return PAPER_STEPS
+        return min(max(round(EPOCHS * rows / self.batch), FEWEST_STEPS), MOST_STEPS)
+
+
+PAPER_STEPS = 10_000
+PRESETS = {
+    "default": NeuralOptions(),
+    # Algorithm 1 as published: two layers of 64 tanh units, squares, Adam as it is, the last iterate.
+    "paper": NeuralOptions(
+        preset="paper", batch=2048, learning_rate=3e-3, dual_learning_rate=3e-3, momentum=0.9, decay=False,
+        clip=1e30, average=0.0, base="none",
+    ),
+}  # fmt: skip
+DUAL_DICE = NeuralOptions(output="identity", batch=2048, dual_learning_rate=3e-3, base="none")
+"""The defaults of ``neural_dual_dice``."""
 
 
 def _share(name: str, value: Any) -> float:
@@ -112,15 +160,20 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def read_neural_options(given: Mapping[str, Any] | None) -> NeuralOptions:
-    """Check every entry and fill in the rest."""
+def read_neural_options(
+    given: Mapping[str, Any] | None, defaults: NeuralOptions | None = None
+) -> NeuralOptions:
+    """Check every entry and fill in the rest, from ``defaults`` or from the preset that is named."""
     given = dict(given or {})
-    defaults = NeuralOptions()
+    if defaults is None:
+        defaults = PRESETS[
+            require_choice("options['preset']", given.get("preset", "default"), tuple(PRESETS))
+        ]
     refuse_unknown(given, vars(defaults), "for method='gendice'")
     for name, value in given.items():
         if name in _READERS and (value is not None or getattr(defaults, name) is not None):
             given[name] = _READERS[name](f"options[{name!r}]", value)
-    options = NeuralOptions(**given)
+    options = replace(defaults, **given)
     if options.resume and options.checkpoint is None:
         raise ValueError("options['resume'] needs options['checkpoint'], the file to go on from")
     return options
@@ -132,6 +185,28 @@ class Objective(NamedTuple):
     divergence: str
     output: str
     loss: Loss
+
+
+def gendice_terms(
+    options: NeuralOptions,
+    penalty: float | None,
+    ridge: float | None,
+    bound: float | None,
+    chain: bool = False,
+) -> tuple[float, float, float | None]:
+    """(penalty, ridge, bound) of GenDICE, those that are left out by the preset and the base.
+
+    A chain without a policy has no ratio of actions: D is small, and a free f finds tails that a bounded one
+    leaves.
+    """
+    if options.preset == "paper" or chain:
+        return 1.0 if penalty is None else penalty, ridge or 0.0, bound
+    cloned = options.base == "cloned"
+    if bound is None:
+        bound = CLONED_BOUND if cloned else PLAIN_BOUND
+    if ridge is None:
+        ridge = RIDGE_OF_BOUND * bound if cloned else 0.0
+    return PENALTY_OF_BOUND * bound if penalty is None else penalty, ridge, bound
 
 
 def gendice(
@@ -264,7 +339,7 @@ class Learner:
         self._gradients = Gradients(to_tau, to_f, np.zeros(groups))
         self._rates = Rates(
             options.learning_rate,
-            options.dual_learning_rate or 3.0 * options.learning_rate,
+            options.dual_learning_rate or options.learning_rate * self._dual_pace,
             options.clip,
             float(steps),
             steps * (1.0 - options.average) if options.average > 0 else math.inf,
@@ -272,6 +347,12 @@ class Learner:
             options.momentum,
         )
         self._works: list[Scratch] = []
+
+    @property
+    def _dual_pace(self) -> float:
+        """Default rate of f, in units of that of tau."""
+        cloned = self.options.base == "cloned"
+        return min(self.objective.loss.bound, FASTEST_DUAL) if cloned else FASTEST_DUAL
 
     @property
     def step(self) -> int:

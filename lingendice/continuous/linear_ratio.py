@@ -131,7 +131,7 @@ def solve_features(transitions: Transitions, request: Request, reason: str) -> R
     if isinstance(phi, Bumps):
         dual, _ = orthonormalized(dual, flow.p, DUAL_CUTOFF)
     problem = RatioProblem.build(
-        flow, tau_features, dual, divergence=objective.divergence, penalty=objective.penalty,
+        flow, tau_features, dual, divergence=objective.divergence, penalty=objective.mass_penalty,
         ridge=request.ridge, normalize="penalty", bound=objective.bound,
     )  # fmt: skip
     problem, _ = problem.with_orthonormal_dual()

@@ -107,6 +107,13 @@ class PolicySamples:
         return self.n_actions_in if self.kind == "discrete" else 1
 
     @property
+    def has_density(self) -> bool:
+        """Whether the policy says how likely a logged action is under it."""
+        return isinstance(self.policy, DiscretePolicy) or (
+            isinstance(self.policy, ContinuousPolicy) and self.policy.has_density
+        )
+
+    @property
     def mass_weight(self) -> Floats:
         """nu: sum mu = E_p[nu tau]; what a terminal state holds at gamma < 1 counts where it came from."""
         weight = np.ones(len(self.logged))

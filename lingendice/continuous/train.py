@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from lingendice.continuous.clone import resampled
 from lingendice.continuous.learner import (
-    DEFAULT_STEPS,
     Batches,
     Learner,
     NeuralOptions,
@@ -27,7 +26,7 @@ from lingendice.continuous.learner import (
     ratio_at,
 )
 from lingendice.continuous.network import Network
-from lingendice.continuous.outcome import Progress, RatioOutcome
+from lingendice.continuous.outcome import Gain, Progress, RatioOutcome
 from lingendice.continuous.samples import PolicySamples, Singles, expected_inputs
 from lingendice.data.checks import Floats
 from lingendice.data.display import strict_json
@@ -35,8 +34,10 @@ from lingendice.data.saving import digest_of, read_archive, write_archive
 from lingendice.kernels.parallel import run_all
 from lingendice.solvers.control import Controls, Monitor, Stop, watch
 
-HELD_ROWS = 4096
+WATCHED_ROWS = 4096
 """Most rows that the residual is measured on."""
+CLEAR_ERRORS = 2.0
+"""Standard errors beyond which an imbalance is not noise."""
 
 
 def split_rows(
@@ -55,15 +56,17 @@ def split_rows(
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-class HeldOut:
-    """Inputs at held-out transitions, with actions drawn once."""
+class WatchedRows:
+    """Inputs at some of the transitions, with actions drawn once: what stationarity is measured on."""
 
     def __init__(self, samples: PolicySamples, rows: NDArray[np.int64], seed: int) -> None:
         rng = np.random.default_rng([seed, 4])
-        if rows.size > HELD_ROWS:
-            rows = rng.permutation(rows)[:HELD_ROWS]
+        if rows.size > WATCHED_ROWS:
+            rows = rng.permutation(rows)[:WATCHED_ROWS]
         self.gamma = samples.gamma
         self.logged, self.base = samples.logged[rows], samples.base[rows]
+        episode = samples.transitions.episode
+        self.unit = np.arange(rows.size) if episode is None else episode[rows]
         inputs, weights = expected_inputs(samples, samples.following, rows, rng)
         restarted = np.flatnonzero(samples.restarted[rows])
         self.starting: tuple[Singles, Singles] | None = None
@@ -82,18 +85,27 @@ class HeldOut:
         With g = (1 - gamma) E phi(x0) + gamma E tau phi(x') - E tau phi(x) and H = E tau phi phi'. Noise of
         n held-out rows alone makes it about sqrt(dim phi / n).
         """
-        tau = self.base * np.maximum(learner.tau(self.logged), 0.0)
+        found, gram = self.imbalance(learner, self.base * np.maximum(learner.tau(self.logged), 0.0))
+        g = found.mean(axis=0)
+        if not (np.isfinite(g).all() and np.isfinite(gram).all()):
+            return math.nan
+        return math.sqrt(max(0.0, float(g @ np.linalg.solve(gram, g))))
+
+    def imbalance(self, learner: Learner, tau: Floats) -> tuple[Floats, Floats]:
+        """Rows whose mean is g, and H with a little on its diagonal, for some ratio at these rows."""
         phi = self._features(learner, self.logged)
         arrived = self._mean_features(learner, *self.following)
-        g = (tau[:, None] * (self.gamma * arrived - phi)).mean(axis=0)
+        g = tau[:, None] * (self.gamma * arrived - phi)
         if self.gamma < 1.0 and self.starting is not None:
             g += (1.0 - self.gamma) * self._mean_features(learner, *self.starting).mean(axis=0)
         gram = (phi * tau[:, None]).T @ phi / len(phi)
-        scale = float(np.trace(gram)) / len(gram)
-        if not (math.isfinite(scale) and np.isfinite(g).all()):
-            return math.nan
-        gram += 1e-4 * max(scale, 1e-12) * np.eye(len(gram))
-        return math.sqrt(max(0.0, float(g @ np.linalg.solve(gram, g))))
+        return g, gram + 1e-4 * max(float(np.trace(gram)) / len(gram), 1e-12) * np.eye(len(gram))
+
+    def standard_error(self, values: Floats) -> float:
+        """Of the mean of values at these rows, by episode where episodes are known."""
+        sums = np.bincount(self.unit, values - values.mean())
+        n = np.count_nonzero(np.bincount(self.unit))
+        return math.sqrt(float(sums @ sums) * n / max(n - 1, 1)) / len(values)
 
     def _features(self, learner: Learner, inputs: Singles) -> Floats:
         layers = learner.network.layers(learner.f_parameters)
@@ -137,10 +149,11 @@ class Training:
         seed: int,
     ) -> None:
         self.samples, self.objective, self.options, self.controls = samples, objective, options, controls
-        self.steps = controls.max_iter or DEFAULT_STEPS
-        self.every = options.report_every or max(1, self.steps // 50)
         trained, held = split_rows(samples, options.holdout, seed)
-        self.held_out = HeldOut(samples, held, seed)
+        self.steps = controls.max_iter or options.planned_steps(trained.size)
+        self.every = options.report_every or max(1, self.steps // 50)
+        self.held_out = WatchedRows(samples, held, seed)
+        self._trained_rows = trained
         self.network = Network(samples.n_inputs, options.hidden, options.activation)
         part = samples if trained.size == len(samples.logged) else samples.subset(trained)
         batches = Batches(resampled(part, seed))
@@ -216,6 +229,27 @@ class Training:
     def ratio(self, learner: Learner) -> Floats:
         """tau of one member at every transition."""
         return self.samples.base * learner.tau(self.samples.logged)
+
+    def gain(self, learner: Learner) -> Gain:
+        """What training did about the base's imbalance, along the direction in which it is largest.
+
+        f = v' phi, v = (H + h I)^-1 g of the base on the rows that were trained on, h the mean of H's
+        diagonal: with less of it v follows noise. Held-out rows judge, and have no say in where to look.
+        """
+        seen, held = WatchedRows(self.samples, self._trained_rows, self.seed), self.held_out
+        g, gram = seen.imbalance(learner, seen.base)
+        along = np.linalg.solve(gram + np.trace(gram) / len(gram) * np.eye(len(gram)), g.mean(axis=0))
+
+        def removed(rows: WatchedRows) -> tuple[Floats, float]:
+            """The base's imbalance at some rows, and the share of its mean that the networks remove."""
+            before = rows.imbalance(learner, rows.base)[0] @ along
+            after = rows.imbalance(learner, rows.base * learner.tau(rows.logged))[0] @ along
+            return before, 1.0 - float(after.mean() / before.mean()) if before.mean() != 0.0 else 0.0
+
+        (before, held_out), (at_seen, trained) = removed(held), removed(seen)
+        clear = abs(float(before.mean())) > CLEAR_ERRORS * held.standard_error(before)
+        draws = learner.step * self.options.batch / self._trained_rows.size
+        return Gain(held_out, clear, trained, float(at_seen.mean()), draws)
 
     def _progress(self, learner: Learner) -> Progress:
         tau, reward = self.ratio(learner), self.samples.transitions.reward
@@ -319,6 +353,7 @@ def train(
             objective.output,
             [learner.best_parameters.copy() for learner in learners],
         ),
+        gains=tuple(training.gain(learner) for learner in learners if np.ptp(samples.base) > 0.0),
         details={
             "u": [learner.u for learner in learners],
             "penalty": objective.loss.penalty,

@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.continuous.outcome import (
+    FEWEST_DRAWS,
     LARGEST_SPREAD,
+    LEAST_GAIN,
     LEAST_SAMPLE_SHARE,
+    LEAST_TRAINED_GAIN,
     MOST_BEGUN,
     MOST_CLIPPED,
     RATIO_MASS,
+    SMALL_IMBALANCE,
 )
 from lingendice.data.checks import Floats
 from lingendice.data.display import amount
@@ -365,7 +369,7 @@ def decisive_checks(solution: ContinuousSolution) -> tuple[Check, ...]:
     if evidence is None or evidence.headline in ("ratio", "DR"):
         checks += [_mass(solution), _row_sample(solution)]
     if evidence is None:
-        checks += _residual(solution)
+        checks += [*_residual(solution), *_gain(solution)]
     elif evidence.headline == "FQE":
         checks += [_explosion(evidence), _sweeps(evidence)]
     # FQE in the place of a model that left the log goes on from the same data, by smoothness alone.
@@ -401,6 +405,29 @@ def _residual(solution: ContinuousSolution) -> list[Check]:
     rise = last / max(least, 1e-12) if last > LARGEST_RESIDUAL else 1.0
     sentence = f"the held-out residual ends at {last:.2g}; its least while training was {least:.2g}"
     return [make_check("held-out residual", rise, LARGEST_RISE, False, sentence, _AUTO)]
+
+
+def _gain(solution: ContinuousSolution) -> list[Check]:
+    """Whether networks over a cloned base learned something, or are the base still."""
+    if not solution.gains:
+        return []
+    held_out, clear, trained, imbalance, draws = np.mean(solution.gains, axis=0).tolist()
+    name = "gain over the base"
+    remedy = "the ratio is that of cloned policies still: more steps (max_iter=), or " + _AUTO
+    if draws < FEWEST_DRAWS:
+        sentence = f"networks drew each row {draws:.2g} times: too few to leave their cloned base"
+        return [make_check(name, draws, FEWEST_DRAWS, True, sentence, remedy)]
+    if imbalance <= SMALL_IMBALANCE:
+        sentence = f"the cloned base has an imbalance of {imbalance:.2g}: it leaves little to learn"
+        return [make_check(name, imbalance, SMALL_IMBALANCE, False, sentence, remedy)]
+    if clear >= 0.5:
+        sentence = f"training removed {held_out:.0%} of the cloned base's imbalance on held-out episodes"
+        return [make_check(name, held_out, LEAST_GAIN, True, sentence, remedy)]
+    sentence = (
+        "held-out episodes show no imbalance of the cloned base beyond their noise; on the others training "
+        f"removed {trained:.0%} of it"
+    )
+    return [make_check(name, trained, LEAST_TRAINED_GAIN, True, sentence, remedy)]
 
 
 def _agreement(solution: ContinuousSolution) -> Check:

@@ -54,7 +54,7 @@ class Arguments(TypedDict, total=False):
     features: Any
     dual_features: Any
     divergence: Any
-    penalty: float
+    penalty: float | None
     normalize: str
     bound: float | None
     reward_range: tuple[float, float] | None
@@ -76,7 +76,7 @@ class ObjectiveChoices(NamedTuple):
     features: Any = None
     dual_features: Any = None
     divergence: Any = "chi2"
-    penalty: float = 1.0
+    penalty: float | None = None
     normalize: str = "penalty"
     bound: float | None = None
     ridge: float | None = None
@@ -87,10 +87,15 @@ class ObjectiveChoices(NamedTuple):
         choices = cls(**given)
         require_choice("normalize", choices.normalize, ("penalty", "self"))
         return choices._replace(
-            penalty=require_number("penalty", choices.penalty),
+            penalty=None if choices.penalty is None else require_number("penalty", choices.penalty),
             ridge=None if choices.ridge is None else require_number("ridge", choices.ridge),
             bound=None if choices.bound is None else require_positive("bound", choices.bound),
         )
+
+    @property
+    def mass_penalty(self) -> float:
+        """lambda of linear problems; networks have a default of their own."""
+        return 1.0 if self.penalty is None else self.penalty
 
     @property
     def over_features(self) -> list[str]:
@@ -103,7 +108,7 @@ class ObjectiveChoices(NamedTuple):
         plain = isinstance(self.divergence, str) and self.divergence in ("chi2", "weighted_l2")
         differs = {
             "divergence": not plain,
-            "penalty": self.penalty != 1.0,
+            "penalty": self.mass_penalty != 1.0,
             "normalize": self.normalize != "penalty",
         }
         return [name for name, other in differs.items() if other]
@@ -188,7 +193,7 @@ class Request(NamedTuple):
         objective, limits = self.objective, self.limits
         given = (
             *self.problem._replace(gamma=1.0),
-            *(objective._replace(penalty=1.0) if objective.penalty > 0.0 else objective),
+            *(objective._replace(penalty=None) if objective.penalty != 0.0 else objective),
             *self.method._replace(seed=0),
             limits.max_iter, limits.time_limit, self.reward_range, self.on_interrupt,
         )  # fmt: skip

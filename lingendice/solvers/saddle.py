@@ -144,7 +144,7 @@ def read_problem(
                 "give at least one that is not"
             )
     problem = RatioProblem.build(
-        flow, psi, phi, choices.divergence, penalty=choices.penalty, ridge=choices.ridge or 0.0,
+        flow, psi, phi, choices.divergence, penalty=choices.mass_penalty, ridge=choices.ridge or 0.0,
         normalize=choices.normalize, bound=choices.bound,
     )  # fmt: skip
     large = isinstance(phi, MatrixFeatures) and phi.is_sparse and phi.n_features > LARGEST_BASIS

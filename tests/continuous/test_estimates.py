@@ -51,7 +51,8 @@ def test_ratio_of_gaussian_distributions():
 def test_tabular_answer_from_one_hot_states(gamma):
     transitions, counts, policy = small_mdp(np.random.default_rng(1))
     exact = lg.solve(counts, gamma, policy=policy, ratio="state_action", ridge=0.0)
-    solution = lg.solve(transitions, gamma, policy=policy, method="gendice", max_iter=2000, options=SMALL)
+    options = {**SMALL, "base": "none"}
+    solution = lg.solve(transitions, gamma, policy=policy, method="gendice", max_iter=2000, options=options)
     assert solution.value == pytest.approx(exact.value, abs=0.03)
     cells = transitions.state * 2 + transitions.action
     assert np.mean(np.abs(solution.tau - exact.tau[cells])) < 0.05
@@ -104,7 +105,11 @@ def test_ratios_are_asked_for_as_they_were_logged(method):
     rng = np.random.default_rng(9)
     state, action = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
     log = lg.Transitions(state, action, None, 0.5 * state, initial_state=state[:5])
-    options = {"batch": 8, "hidden": 4} if method == "gendice" else {"n_features": 5, "n_dual_features": 3}
+    options = (
+        {"batch": 8, "hidden": 4, "base": "none"}
+        if method == "gendice"
+        else {"n_features": 5, "n_dual_features": 3}
+    )
     given = {"method": method, "max_iter": 2, "options": options}
     found = lg.solve(log, 0.9, policy=GaussianPolicy(lambda s: s[:, :2], 0.5), **given)
     np.testing.assert_allclose(found.ratio(state, action), found.tau, rtol=1e-5)
@@ -184,7 +189,7 @@ def test_checkpoint_resumes_to_the_bit(tmp_path):
 OTHER_TRAINING = {
     "hidden": (4,), "activation": "relu", "output": "exp", "batch": 32, "learning_rate": 2e-3,
     "dual_learning_rate": 2e-3, "momentum": 0.5, "decay": False, "clip": 0.5, "average": 0.25, "holdout": 0.2,
-    "ensemble": 2, "standardize": False, "base": "cloned",
+    "ensemble": 2, "standardize": False, "base": "cloned", "preset": "paper",
 }  # fmt: skip
 SAME_TRAINING = {"checkpoint", "resume", "report_every", "on_interrupt"}
 
@@ -197,7 +202,7 @@ def half_trained(tmp_path_factory):
     following = 0.5 * state + 0.3 * action + 0.5 * rng.normal(size=(300, 1))
     transitions = lg.Transitions(state, action, action[:, 0], following, episode=np.repeat(np.arange(15), 20))
     policy, path = GaussianPolicy(lambda s: 0.5 + 0.0 * s, 0.5), tmp_path_factory.mktemp("kept") / "half.npz"
-    options = {**SMALL, "checkpoint": path}
+    options = {**SMALL, "checkpoint": path, "base": "none"}
     lg.solve(transitions, 0.9, policy=policy, method="gendice", max_iter=4, options=options)
     return transitions, policy, {**options, "resume": True}
 
@@ -218,7 +223,7 @@ def test_a_checkpoint_refuses_other_options(half_trained, name):
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
-        ("bound", {"bound": 0.5}),
+        ("bound", {"bound": 0.5, "penalty": 10.0}),
         ("penalty", {"penalty": 2.0}),
         ("ridge", {"ridge": 0.1}),
         ("divergence", {"divergence": "kl"}),
@@ -285,7 +290,7 @@ def _cut_back(path, transitions, options, steps):
     from lingendice.continuous.train import Training
     from lingendice.solvers.control import Controls
 
-    chosen = read_neural_options({**options, "checkpoint": path})
+    chosen = read_neural_options({**options, "checkpoint": path, "base": "none"})
     samples = prepare(transitions, None, 1.0)
     objective = gendice(1.0, "chi2", "square", 1.0, 0.0, None)
     training = Training(samples, objective, chosen, Controls(max_iter=60), 0)

@@ -153,7 +153,14 @@ def test_one_episode_has_no_interval():
 
 def test_a_collapsed_ratio_is_not_headlined():
     # Two steps from a far start, with the ratio still near its beginning but the penalty ignored.
-    options = {"batch": 64, "hidden": (8,), "learning_rate": 0.3, "holdout": 0.2, "report_every": 1}
+    options = {
+        "batch": 64,
+        "hidden": (8,),
+        "learning_rate": 0.3,
+        "holdout": 0.2,
+        "report_every": 1,
+        "base": "none",
+    }
     found = lg.solve(
         pushed(2), 1.0, policy=TARGET, method="gendice", penalty=1e-9, max_iter=60, options=options
     )

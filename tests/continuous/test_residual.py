@@ -11,7 +11,7 @@ import lingendice as lg
 from lingendice.continuous.learner import Batches, Learner, NeuralOptions, gendice
 from lingendice.continuous.network import Network
 from lingendice.continuous.samples import prepare
-from lingendice.continuous.train import HeldOut, split_rows
+from lingendice.continuous.train import WatchedRows, split_rows
 
 RIDGE = 1e-4
 """On v, as a share of the mean square of a feature."""
@@ -91,7 +91,7 @@ def test_residual_is_the_root_of_the_largest_objective(kind, gamma, activation):
     best = minimize(lambda v: -objective(v), np.zeros(5), method="BFGS", options={"gtol": 1e-9})
     expected = np.sqrt(-best.fun)
     assert expected > 0.01
-    assert HeldOut(samples, rows, seed=0).residual(learner) == pytest.approx(expected, rel=1e-4)
+    assert WatchedRows(samples, rows, seed=0).residual(learner) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("episode", [None, np.repeat(np.arange(10), 3)])
