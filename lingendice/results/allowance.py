@@ -345,7 +345,7 @@ def _allowance(
 
 def _frontier(found: Shrinkage, weight: Floats, never: Any) -> tuple[float, float]:
     """Target mass on actions never logged in states that the log hardly visits, and what it may move."""
-    share = found.state_count / float(found.state_count.sum())
+    share = found.mass * found.state_count / float(found.state_count.sum())
     beyond = np.where(found.visited & (weight > FRONTIER * share), weight, 0.0)
     new = found.target / (found.cell_count + 1.0)
     unlogged = np.where(never, found.target, 0.0)

@@ -180,7 +180,7 @@ def _never_logged(grounds: Grounds) -> Check:
 def _frontier(found: Shrinkage, allowed: Allowed) -> Check:
     """Whether the target leaves what the log shows: filled in from logged actions, it turns back there."""
     allowance, half = allowed.allowance, allowed.half_width
-    mass = allowance.frontier_mass / max(found.mass - found.leak, 1e-300)
+    mass = allowance.frontier_mass / max(found.mass, 1e-300)
     share = allowance.frontier / half if half > 0.0 and math.isfinite(half) else 0.0
     sentence = (
         f"{mass:.2%} of the target's actions were never logged, in states that it visits {FRONTIER:.0f} "

@@ -136,5 +136,14 @@ def test_a_target_past_the_edge_of_the_log_fails_a_check():
     beyond = lg.solve(counts, 1.0, policy=np.tile([0.8, 0.2], (20, 1)))
     failed = {check.name for check in beyond.diagnose() if not check.ok}
     assert failed & {"frontier", "leak"}
+    # How much of the mass has ended by then does not matter to where the log ends.
+    near = lg.solve(counts, 1.0 - 1e-6, policy=np.tile([0.6, 0.4], (20, 1)))
+    limit = lg.solve(counts, 1.0, policy=np.tile([0.6, 0.4], (20, 1)))
+    frontier = [
+        next(check.number for check in solution.diagnose() if check.name == "frontier")
+        for solution in (near, limit)
+    ]
+    assert frontier[0] == pytest.approx(frontier[1], rel=0.2)
+    assert frontier[0] > 0.0
     within = lg.solve(counts, 1.0, policy=np.tile([0.2, 0.8], (20, 1)))
     assert "frontier" not in {check.name for check in within.diagnose() if not check.ok}
