@@ -432,3 +432,67 @@ def solve_bias(fronts, factor, owner, r, t, gain, h, high, low):
                 total += r[begin[s] + k] - gain * t[begin[s] + k]
             buffer[k] = total
             h[begin[s] + k] = total
+
+
+@fused_kernel
+def push_mass(fronts, factor, owner, mass, buffer, low, high):
+    """Forward pass for visits over steps ``low`` to ``high - 1``, in place, by step: z_j += z_k U_kj.
+
+    ``buffer``, as long as the largest front, carries a front that is cut over to the next call.
+    """
+    begin, size, border_start, border, block = fronts
+    rows = factor.rows
+    for s in range(owner[low], owner[high - 1] + 1):
+        n = size[s]
+        first = begin[s]
+        pivots = begin[s + 1] - first
+        stop = min(pivots, high - first)
+        if low <= first:
+            buffer[:n] = 0.0
+        for k in range(max(low - first, 0), stop):
+            mass[first + k] += buffer[k]
+            a = mass[first + k]
+            if first + k == mass.size - 1 or a == 0.0:
+                continue
+            at = block[s] + k * n
+            line = rows[at + k + 1 : at + n]
+            later = buffer[k + 1 : n]
+            for i in range(n - k - 1):
+                later[i] += a * line[i]
+        if stop < pivots:
+            break
+        for q in range(border_start[s], border_start[s + 1]):
+            mass[border[q]] += buffer[pivots + q - border_start[s]]
+
+
+@fused_kernel
+def solve_visits(fronts, factor, owner, mass, visits, high, low):
+    """Back substitution for visits over steps ``high - 1`` down to ``low``.
+
+    d_k = (z_k + sum_i d_i W_ik) / S_k with z as pushed; the last step of all is never left, and gets 0.
+    """
+    begin, size, border_start, border, block = fronts
+    columns, _, exit_rate = factor
+    buffer = np.empty(1)
+    for s in range(owner[high - 1], owner[low] - 1, -1):
+        n = size[s]
+        pivots = begin[s + 1] - begin[s]
+        if buffer.size < n:
+            buffer = np.empty(2 * n)
+        for q in range(border_start[s], border_start[s + 1]):
+            buffer[pivots + q - border_start[s]] = visits[border[q]]
+        last = min(begin[s + 1], high) - begin[s] - 1
+        for j in range(last + 1, pivots):
+            buffer[j] = visits[begin[s] + j]
+        for k in range(last, max(begin[s], low) - begin[s] - 1, -1):
+            value = 0.0
+            if begin[s] + k < visits.size - 1:
+                at = block[s] + k * n
+                line = columns[at + k + 1 : at + n]
+                known = buffer[k + 1 : n]
+                total = 0.0
+                for i in range(n - k - 1):
+                    total += line[i] * known[i]
+                value = (mass[begin[s] + k] + total) / exit_rate[begin[s] + k]
+            buffer[k] = value
+            visits[begin[s] + k] = value

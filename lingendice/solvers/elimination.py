@@ -241,3 +241,37 @@ class Elimination:
         h = np.empty(self.n)
         h[self._order] = by_step
         return gain, h
+
+    # -- a chain whose last state is never left: all others lead there ---------------------------------------
+
+    def values_until_end(self, reward: np.ndarray, monitor: Monitor | None = None) -> np.ndarray:
+        """V with (D - W) V = reward before the last state, where V = 0: what is earned until then.
+
+        The last state, given as ``n_last=1``, has an empty row. Nothing is subtracted: where the reward is
+        nonnegative every entry is as accurate as the rates. Two passes over the factor.
+        """
+        end = np.zeros(self.n)
+        end[-1] = 1.0
+        return self.bias(reward, end, monitor)[1]
+
+    def visits_until_end(self, mass: np.ndarray, monitor: Monitor | None = None) -> np.ndarray:
+        """d with (D - W)' d = mass before the last state: visits until the chain is there.
+
+        The transpose of `values_until_end`, from the same factor, and as accurate.
+        """
+        monitor = monitor or Monitor()
+        factored = self._fronts, self._factor, self._owner
+        if self._factor.rows.size < self._block[-1]:
+            raise ValueError("visits need a factor made with keep_rows=True")
+        z = np.asarray(mass, np.float64)[self._order]
+        chunks, buffer = self._chunks(_CHUNK_ENTRIES), np.empty(int(self._size.max()))
+        for low, high in chunks:
+            monitor.check()
+            elimination.push_mass(*factored, z, buffer, low, high)
+        by_step = np.empty(self.n)
+        for low, high in reversed(chunks):
+            monitor.check()
+            elimination.solve_visits(*factored, z, by_step, high, low)
+        visits = np.empty(self.n)
+        visits[self._order] = by_step
+        return visits

@@ -6,10 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import lingendice as lg
 from lingendice.model.compose import Choices, compose
-from lingendice.solvers.absorbing import find_traps, open_traps, visits_of_an_episode, with_more_ends
+from lingendice.solvers import absorbing
+from lingendice.solvers.absorbing import (
+    UntilEnd,
+    find_traps,
+    leads_to,
+    open_traps,
+    visits_of_an_episode,
+    with_more_ends,
+)
 from lingendice.solvers.adjoint import solve_adjoint
 from lingendice.solvers.control import Controls
 
@@ -77,3 +86,57 @@ def test_open_traps_go_on_and_end_as_they_are_told():
 def test_more_ends_take_their_share_of_every_visit():
     rows, dense, _ = ending_chain(12, 4)
     np.testing.assert_allclose(with_more_ends(rows, 0.1).dense(), 0.9 * dense, atol=1e-15)
+
+
+# -- values and visits until any end -------------------------------------------------------------------------
+
+
+def steps_that_end(n, seed, ending=0.01):
+    """Steps between states that all lead to an end, and the probability of ending."""
+    rng = np.random.default_rng(seed)
+    steps = sparse.random_array((n, n), density=min(1.0, 6 / n), rng=rng, format="csr")
+    end = ending * rng.random(n) + 1e-6
+    total = np.asarray(steps.sum(axis=1)).ravel() + end
+    return sparse.csr_array(sparse.diags_array(1.0 / total) @ steps), end / total
+
+
+@pytest.mark.parametrize("method", ["gth", "elimination", "gauss-seidel"])
+@pytest.mark.parametrize("n", [1, 5, 60, 250])
+def test_values_and_visits_solve_both_equations(method, n, monkeypatch):
+    """Against dense solves, right-hand sides with zeros; in states that nothing reaches the answer is 0."""
+    if method != "gth":
+        monkeypatch.setattr(absorbing, "DENSE_NODES", 0)
+    if method == "gauss-seidel":
+        monkeypatch.setattr(absorbing, "SOON_FLOPS", -1.0)
+    steps, ending = steps_that_end(n, n)
+    rng = np.random.default_rng(0)
+    reward, mass = (rng.random(n) * (rng.random(n) < 0.3) for _ in range(2))
+    reward[0] = mass[-1] = 1.0
+    system = UntilEnd(steps, ending, Controls())
+    values, visits = system.values(reward), system.visits(mass)
+    inverse = np.linalg.inv(np.eye(n) - steps.toarray())
+    assert system.method == method
+    np.testing.assert_allclose(values, inverse @ reward, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(visits, mass @ inverse, rtol=1e-9, atol=1e-13)
+    assert (values >= 0.0).all()
+    assert (visits >= 0.0).all()
+    assert system.error <= 1e-10
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_rare_ends_cost_no_digits(dense, monkeypatch):
+    """Two states that are left with probability 1e-18: 1 - sum T has no digits of that."""
+    monkeypatch.setattr(absorbing, "DENSE_NODES", 300 if dense else 0)
+    steps = sparse.csr_array(np.array([[0.5, 0.5], [1.0, 0.0]]))
+    system = UntilEnd(steps, np.array([1e-18, 0.0]), Controls())
+    # d0 1e-18 = 1, d1 = d0 / 2.
+    np.testing.assert_allclose(system.visits(np.array([0.0, 1.0])), [1e18, 0.5e18 + 1.0], rtol=1e-14)
+    np.testing.assert_allclose(system.values(np.ones(2)), [1.5e18, 1.5e18 + 1.0], rtol=1e-14)
+
+
+def test_paths_lead_to_a_goal_unless_stopped():
+    steps = sparse.csr_array(np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [1, 0, 0, 0]]))
+    goal = np.array([False, False, True, False])
+    assert leads_to(steps, goal).tolist() == [True] * 4
+    stopped = np.array([True, False, False, False])
+    assert leads_to(steps, goal, stopped).tolist() == [False, True, True, False]
