@@ -12,6 +12,7 @@ from lingendice.data.episodes import EpisodeEndWarning, RowOrderWarning, UnusedC
 from lingendice.data.interrupts import Interrupted
 from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
+from lingendice.hitting import Hitting, hitting
 from lingendice.model.operator import EmpiricalOperator
 from lingendice.pagerank import pagerank
 from lingendice.report import report
@@ -51,6 +52,7 @@ __all__ = [
     "Counts",
     "EmpiricalOperator",
     "EpisodeEndWarning",
+    "Hitting",
     "Interrupted",
     "Interval",
     "LeakWarning",
@@ -73,6 +75,7 @@ __all__ = [
     "embed",
     "environments",
     "features",
+    "hitting",
     "io",
     "pagerank",
     "policies",

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lingendice.data.checks import SUM_TOLERANCE, Floats, described, require_number
 from lingendice.data.idle_rows import fill_idle_rows
@@ -190,6 +191,53 @@ def _by_index(name: str, given: Any, states: _Names) -> Any:
             raise ValueError(f"{name} names {label!r} twice; give it once")
         row[key] = entry
     return rows
+
+
+# -- sets of states --------------------------------------------------------------------------------------
+
+
+def read_state_sets(name: str, given: Any, space: Counts) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """Names of disjoint sets of states, and for every state the number of its set, -1 for none.
+
+    One set has the name None: a label (or number), several of them, or a mask of all states. A mapping names
+    several sets.
+    """
+    sets = given if isinstance(given, Mapping) else {None: given}
+    if not sets:
+        raise ValueError(f"{name} names no set of states; give a state, several, or a dict of named sets")
+    number = np.full(space.n_states, -1, dtype=np.int64)
+    for k, (label, members) in enumerate(sets.items()):
+        where = name if label is None else f"{name}[{label!r}]"
+        states = _read_states(where, members, space)
+        if not states.size:
+            raise ValueError(f"{where} holds no state; name one at least, or leave the set out")
+        taken = states[(number[states] >= 0) & (number[states] != k)]
+        if taken.size:
+            other = list(sets)[number[taken[0]]]
+            raise ValueError(
+                f"{where} and {name}[{other!r}] both hold the state {space.label_of(int(taken[0]))!r}; sets "
+                "must be disjoint: take it out of one"
+            )
+        number[states] = k
+    return tuple(sets), number
+
+
+def _read_states(name: str, given: Any, space: Counts) -> NDArray[np.int64]:
+    states = _states(space)
+    single = states.find(given)
+    if single is not None:
+        return np.array([single])
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        return np.array([states.require(given, name)])
+    members = given.tolist() if hasattr(given, "tolist") else list(given)
+    if members and all(isinstance(member, bool) for member in members):
+        if len(members) != space.n_states:
+            raise ValueError(
+                f"{name} is a mask of {len(members)} entries; give one per state ({space.n_states}), "
+                "or labels"
+            )
+        return np.flatnonzero(members)
+    return np.array([states.require(member, name) for member in members], dtype=np.int64)
 
 
 # -- distributions ---------------------------------------------------------------------------------------

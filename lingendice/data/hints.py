@@ -18,6 +18,10 @@ HINTS: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("compare", "rank"), 'solve(counts, policy={"a": ..., "b": ...})'),
         "page_rank": "pagerank(graph)",
+        **dict.fromkeys(
+            ("absorption", "committor", "mean_first_passage_time", "mfpt", "hitting_time"),
+            "hitting(data, targets)",
+        ),
         "MarkovChain": "solve(matrix)",
         "load_counts": "Counts.load(path)",
         "save": "Counts.save(path)",
@@ -75,6 +79,16 @@ HINTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("diff", "paired"), "difference(first, second)"),
         **dict.fromkeys(("to_pandas", "to_polars", "to_df", "to_dataframe", "frame", "df"), "to_frame()"),
         **dict.fromkeys(("tau", "stationary"), "comparison[name].stationary and .tau"),
+    },
+    "Hitting": {
+        **dict.fromkeys(
+            ("hitting_probability", "absorption_probability", "fate", "committor"), "probability"
+        ),
+        **dict.fromkeys(("mfpt", "mean_first_passage_time", "time", "steps", "hitting_time"), "mean_steps"),
+        **dict.fromkeys(("std", "sd", "std_steps"), "sd_steps"),
+        **dict.fromkeys(("recurrence_time", "mean_recurrence_time"), "mean_return"),
+        **dict.fromkeys(("ci", "confidence_interval"), "interval()"),
+        **dict.fromkeys(("to_pandas", "to_polars", "to_df", "to_dataframe", "frame", "df"), "to_frame()"),
     },
     "Interval": {
         **dict.fromkeys(("lower", "lo", "left", "min"), "low"),

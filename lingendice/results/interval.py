@@ -202,6 +202,8 @@ class Entries:
     """Whether cells seen once, which show no spread, are given that of the others."""
     of_clusters = 1.0
     """For the degree of freedom that the mean of all clusters takes."""
+    sample: Sample | None = None
+    """How transitions group into independent pieces; None for a block of them."""
 
     def __init__(self, counts: Counts, tau: Floats, total: float) -> None:
         self.counts, self.tau, self.total = counts, tau, total
@@ -235,7 +237,7 @@ class Influence(Entries):
         self.solution = solution
         self.operator: EmpiricalOperator = solution.operator
         counts, distribution = self.operator.counts, solution.cell_distribution
-        self.sample = group_sample(counts)
+        self.sample: Sample = group_sample(counts)
         total, n = float(counts.total), counts.cell_count
         tau = np.divide(distribution * total, n, out=np.zeros_like(distribution), where=n > 0)
         super().__init__(counts, tau, total)
@@ -459,9 +461,9 @@ class Piece:
 
     def rows(self) -> Floats:
         """The same before anything is owed: what clusters add, or what every transition adds."""
-        parent = self.parent
-        if isinstance(parent, Influence) and parent.sample.cluster is not None:
-            return self._rows_of_clusters(parent.sample, parent.sample.cluster)
+        sample = self.parent.sample
+        if sample is not None and sample.cluster is not None:
+            return self._rows_of_clusters(sample, sample.cluster)
         return np.vstack([self.rows_of_counts(), *self.rows_of_starts()])
 
     def _rows_of_clusters(self, sample: Sample, cluster: NDArray[np.int64]) -> Floats:
