@@ -70,6 +70,7 @@ RESULTS = {
     "speed": Result("results/ratios.json", ALL, "make bench", _entries),
     "growth": Result("results/growth.json", ALL, "make bench PYTEST_ARGS='-k growth'"),
     "linear": Result("results/linear.md", ALL, "make bench PYTEST_ARGS='-k linear', and by hand"),
+    "hitting": Result("results/hitting.md", (*TABULAR, "hitting.py"), "python benchmarks/hitting.py"),
     "roofline": Result("results/roofline.json", (*TABULAR, "gpu"), "python benchmarks/roofline.py"),
     "taxi": Result(
         "paper/results/taxi.json", TABULAR, "make taxi-grid", _settings

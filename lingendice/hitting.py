@@ -40,6 +40,7 @@ from lingendice.results.targets import Interval, require_level, student_quantile
 from lingendice.solvers.absorbing import UntilEnd, leads_to
 from lingendice.solvers.control import Controls, EliminationError
 
+_Parts = list[tuple[Floats, Floats | None]]
 OF = ("probability", "steps", "steps_if_reached", "return")
 MOST_NAMED = 5
 """States that are named where they cannot reach a target."""
@@ -48,7 +49,7 @@ MOST_NAMED = 5
 @heeds_ctrl_c
 def hitting(
     data: Any,
-    targets: Any,
+    targets: Any = None,
     *,
     policy: Any = None,
     initial: Any = None,
@@ -70,7 +71,8 @@ def hitting(
         What :func:`lingendice.solve` takes: Counts, a matrix of counts or probabilities, a graph.
     targets
         A state, several states, or a mask over states; or a dict of named sets, of which the one reached
-        first counts. States go by their labels, where there are any.
+        first counts. States go by their labels, where there are any. Default: the ends of episodes, where
+        the log has terminal transitions.
     policy
         Where the data have actions: the policy that is followed. Default: the one that was logged.
     initial
@@ -107,7 +109,15 @@ def hitting(
         raise ValueError("hitting works on the host; copy the data there first, for example with .get()")
     counts = data if isinstance(data, Counts) else Counts.from_matrix(data, copy=False)
     controls = Controls.read(tol, None, time_limit, threads, progress=progress, started=began)
-    names, number = read_state_sets("targets", targets, counts)
+    names: tuple[Any, ...] = (None,)
+    number = np.full(counts.n_states, -1)
+    if targets is not None:
+        names, number = read_state_sets("targets", targets, counts)
+    elif not counts.has_terminals:
+        raise ValueError(
+            "without targets= the question is when episodes end, and the data have no terminal transitions; "
+            "name the states to be reached, or pass terminal= to Counts.from_transitions"
+        )
     choices = Choices(policy=policy, initial=initial, leak="absorb", horizon=1).as_arrays(counts)
     logged = counts.initial_count is not None and counts.initial_count.sum() > 0
     has_initial = choices.initial is not None or bool(logged)
@@ -162,11 +172,15 @@ class Hitting(Hinted, Shown):
         self._next = rates = operator.chain.kernel()
         unseen = np.where(operator.seen, 0.0, 1.0)
         self._unseen = operator.gather(unseen)
-        ending = operator.gather(operator.ended) + self._unseen
+        self._ended = ended = operator.gather(operator.ended)
+        ending = ended + self._unseen
         self._is_target = is_target = target_of >= 0
-        reaches = leads_to(rates, is_target, stopped=is_target)
+        self._until_ends = not is_target.any()
+        goal = ended > 0.0 if self._until_ends else is_target
+        reaches = leads_to(rates, goal, stopped=is_target)
         self.cannot_reach = ~reaches
-        misses = self.cannot_reach | (~is_target & (ending > 0.0))
+        lost = self._unseen if self._until_ends else ending
+        misses = self.cannot_reach | (~is_target & (lost > 0.0))
         self.may_miss = leads_to(rates, misses, stopped=is_target)
         self._going = going = np.flatnonzero(reaches & ~is_target)
         onward = rates[going]
@@ -200,7 +214,8 @@ class Hitting(Hinted, Shown):
             return found
         into = self._next[going]
         for k in range(len(self.names)):
-            found[going, k] = self._values(into @ (self.target_of == k).astype(float))
+            arrives = into @ (self.target_of == k).astype(float)
+            found[going, k] = self._values(arrives + self._ended[going] if self._until_ends else arrives)
         # Rounding alone keeps what is certain from 1, and what is not from staying below it.
         total = found[going].sum(axis=1)
         over = np.where(sure, total, np.maximum(total, 1.0))
@@ -262,8 +277,8 @@ class Hitting(Hinted, Shown):
         onward = self._next[inside]
         steps = self.mean_steps
         back[inside] = 1.0 + onward @ np.where(np.isinf(steps), 0.0, steps)
-        ends = self.operator.gather(self.operator.ended) + self._unseen
-        lost = (onward @ self.may_miss.astype(float) > 0.0) | (ends[inside] > 0.0)
+        ends = (self._ended + self._unseen)[inside] > 0.0
+        lost = (onward @ self.may_miss.astype(float) > 0.0) | ends
         back[inside[lost]] = np.inf
         return back
 
@@ -288,14 +303,15 @@ class Hitting(Hinted, Shown):
         weight = self.initial[start]
         reached = weight @ self._by_set[start]
         mean = float(weight @ self.mean_steps[start])
-        variance = np.inf
+        spread = np.inf
         if np.isfinite(mean):
-            variance = weight @ (self.sd_steps[start] ** 2 + (self.mean_steps[start] - mean) ** 2)
+            variance = self.sd_steps[start] ** 2 + (self.mean_steps[start] - mean) ** 2
+            spread = float(np.sqrt(weight @ variance))
         with np.errstate(invalid="ignore"):
             if_reached = (weight @ self._steps_reaching[start]) / reached
         shaped = (float(x) if np.ndim(x) == 0 else x for x in map(self._shape, (reached, if_reached)))
         probability, steps_if_reached = shaped
-        return FromInitial(probability, mean, float(np.sqrt(variance)), steps_if_reached)
+        return FromInitial(probability, mean, spread, steps_if_reached)
 
     # -- how it was found ----------------------------------------------------------------------------------
 
@@ -384,14 +400,10 @@ class Hitting(Hinted, Shown):
         n = self.counts.n_states
         if of == "return":
             inside = np.flatnonzero(self._is_target)
-            if inside.size > 1 or initial is not None:
+            if inside.size != 1 or initial is not None:
                 raise ValueError(
                     "of='return' is about a target of one state, which it begins from: "
-                    + (
-                        "leave initial= out"
-                        if inside.size == 1
-                        else f"the targets hold {inside.size:,} states"
-                    )
+                    + ("leave initial= out" if initial is not None else f"there are {inside.size:,}")
                 )
             return np.eye(1, n, inside[0])[0], False
         if initial is not None:
@@ -419,37 +431,38 @@ class Hitting(Hinted, Shown):
         entries = _Visited(self.operator, visits, active)
         piece = partial(self._piece, entries, is_logged=is_logged)
         if of in ("steps", "return"):
-            met = visits > 0.0
             times = self.mean_return if of == "return" else self.mean_steps
             at = begin > 0.0
             mean = float(begin[at] @ times[at])
             if not np.isfinite(mean):
                 return [(mean, None)]
             steps = np.where(np.isfinite(self.mean_steps), self.mean_steps, 0.0)
-            assert not self.may_miss[met].any()
-            return [(mean, piece([(steps, None)], begin))]
+            return [(mean, piece([(np.append(steps, 0.0), None)], begin))]
+        # What follows a terminal transition is the last entry.
+        by_set = np.vstack([self._by_set, np.full((1, len(self.names)), float(self._until_ends))])
         found: list[tuple[float, Piece | None]] = []
         if of == "probability":
-            for column in self._by_set.T:
-                found.append((float(begin @ column), piece([(column, None)], begin)))
+            for column in by_set.T:
+                found.append((float(begin @ column[:n]), piece([(column, None)], begin)))
             return found
         # E[steps; reached] / P(reached): its numerator moves with h too, by the visits that visits are worth.
         again = np.zeros(n)
         again[self._going] = self._system.visits(visits[self._going])
         more = np.divide(again, visits, out=np.zeros(n), where=visits > 0)
-        for column, steps in zip(self._by_set.T, self._steps_reaching.T, strict=True):
-            reached = float(begin @ column)
+        for column, steps in zip(by_set.T, self._steps_reaching.T, strict=True):
+            reached = float(begin @ column[:n])
             if reached == 0.0:
                 found.append((np.nan, None))
                 continue
             mean = float(begin @ steps) / reached
-            parts = [((steps - mean * column) / reached, None), (column / reached, more)]
+            parts: _Parts = [
+                ((np.append(steps, 0.0) - mean * column) / reached, None),
+                (column / reached, more),
+            ]
             found.append((mean, piece(parts, begin)))
         return found
 
-    def _piece(
-        self, entries: _Visited, parts: list[tuple[Floats, Floats | None]], begin: Floats, *, is_logged: bool
-    ) -> Piece:
+    def _piece(self, entries: _Visited, parts: _Parts, begin: Floats, *, is_logged: bool) -> Piece:
         """Influence on the sum of parts: values of the next state, and a factor of every state.
 
         The first part is what a first state is worth.
@@ -457,12 +470,12 @@ class Hitting(Hinted, Shown):
         noise = np.zeros((self.counts.count.size, 1))
         per_state = self.counts.n_cells // max(self.counts.n_states, 1)
         for values, factor in parts:
-            after = np.append(values, 0.0)[self.counts.indices][:, None]
+            after = values[self.counts.indices][:, None]
             share = entries.active if factor is None else entries.active * np.repeat(factor, per_state)
             noise += entries.noise(share, after)
         first = None
         if is_logged:
-            worth = parts[0][0]
+            worth = parts[0][0][: begin.size]
             first = (worth - begin @ worth)[:, None]
         return Piece(entries, noise, np.zeros_like(noise), first, None)
 
@@ -517,8 +530,9 @@ class Hitting(Hinted, Shown):
     def _table(self) -> list[Row]:
         rows = []
         for k, name in enumerate(self.names):
-            size = int((self.target_of == k).sum())
-            rows.append((f"target {name!r}" if name is not None else "target", _states_text(size)))
+            size = _states_text(int((self.target_of == k).sum()))
+            text = "the end of the episode" if self._until_ends else size
+            rows.append((f"target {name!r}" if name is not None else "target", text))
         rows += self._headline()
         lost = np.flatnonzero(self.cannot_reach)
         if lost.size:

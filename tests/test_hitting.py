@@ -410,3 +410,55 @@ def test_states_that_cannot_reach_a_target_are_named():
     assert hit.cannot_reach.tolist() == [False, True, False]
     assert "cannot reach a target" in str(hit)
     assert hit.probability.tolist() == [1, 0, 1]
+
+
+# -- ends of episodes ----------------------------------------------------------------------------------------
+
+
+def log_with_ends(n=300, seed=0):
+    """Episodes on five states that end with a terminal transition, or at the edge of the log."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for episode in range(n):
+        state = int(rng.integers(2))
+        while True:
+            after, ends = int(rng.choice(4, p=np.roll([0.2, 0.4, 0.3, 0.1], state))), rng.random() < 0.2
+            rows.append((state, after, ends, episode))
+            if ends:
+                break
+            state = after
+    state, after, ends, episode = np.array(rows).T
+    return lg.Counts.from_transitions(state, after, terminal=ends.astype(bool), episode=episode, n_states=4)
+
+
+def test_without_targets_the_question_is_when_episodes_end():
+    counts = log_with_ends()
+    hit = lg.hitting(counts)
+    length = counts.total / counts.initial_count.sum()
+    # From the log's own first states the plug-in chain has the log's own mean length.
+    assert hit.from_initial.mean_steps == pytest.approx(length, rel=1e-12)
+    assert (hit.probability == 1.0).all()
+    lengths = np.bincount(counts.episodes.episode)
+    spread = lengths.std(ddof=1) / lengths.size**0.5
+    assert hit.interval(of="steps").standard_error == pytest.approx(spread, rel=0.1)
+    assert "end of the episode" in str(hit)
+    with pytest.raises(ValueError, match="no terminal transitions"):
+        lg.hitting(np.ones((2, 2)))
+
+
+def test_ends_that_may_be_missed_for_want_of_data():
+    """State 1 was never seen leaving; from 0 half of the steps end, half go there."""
+    counts = lg.Counts.from_transitions(
+        np.zeros(80, int),
+        np.arange(80) % 2,
+        terminal=np.arange(80) % 2 == 0,
+        episode=np.arange(80),
+        n_states=2,
+    )
+    hit = lg.hitting(counts)
+    np.testing.assert_allclose(hit.probability, [0.5, 0.0])
+    np.testing.assert_allclose(hit.without_data, [0.5, 1.0])
+    np.testing.assert_allclose(hit.mean_steps_if_reached, [1.0, np.nan])
+    assert np.isinf(hit.mean_steps).all()
+    found = hit.interval(of="probability")
+    assert found.standard_error == pytest.approx((0.25 / 80) ** 0.5, rel=0.02)
