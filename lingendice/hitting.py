@@ -113,6 +113,7 @@ def hitting(
     number = np.full(counts.n_states, -1)
     if targets is not None:
         names, number = read_state_sets("targets", targets, counts)
+        _require_visited(counts, names, number)
     elif not counts.has_terminals:
         raise ValueError(
             "without targets= the question is when episodes end, and the data have no terminal transitions; "
@@ -128,6 +129,24 @@ def hitting(
     found._limits_begin_anew = True
     found.seconds = time.perf_counter() - began
     return found
+
+
+def _require_visited(counts: Counts, names: tuple[Any, ...], number: NDArray[np.int64]) -> None:
+    """Refuse a set that the log only enters, if at all, by terminal transitions, which do not say where to."""
+    if not counts.has_terminals:
+        return
+    visited = counts.cell_count.reshape(counts.n_states, -1).sum(axis=1) > 0
+    entered = counts.indices[counts.count > 0]
+    visited[entered[entered < counts.n_states]] = True
+    for k, name in enumerate(names):
+        if not visited[number == k].any():
+            state = counts.label_of(int(np.flatnonzero(number == k)[0]))
+            where = "targets" if name is None else f"targets[{name!r}]"
+            raise ValueError(
+                f"{where}: no transition leads to {state!r} or starts there, and counts do not keep where "
+                "terminal transitions lead; count them without terminal=, or leave targets= out to ask when "
+                "episodes end"
+            )
 
 
 class FromInitial(NamedTuple):
