@@ -23,7 +23,7 @@ from scipy.spatial import cKDTree
 import lingendice as lg
 
 RECORD = Path(__file__).parent / "results" / "hitting.md"
-LOGS, PATIENCE, ROOM = 500, 240.0, 5 * 2**30
+LOGS, PATIENCE, ROOM = 500, 120.0, 5 * 2**30
 """Logs of each chain; seconds and bytes that a direct solver of SciPy is given."""
 
 

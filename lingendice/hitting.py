@@ -132,7 +132,7 @@ def hitting(
 
 
 def _require_visited(counts: Counts, names: tuple[Any, ...], number: NDArray[np.int64]) -> None:
-    """Refuse a set that the log only enters, if at all, by terminal transitions, which do not say where to."""
+    """Refuse a set that only terminal transitions enter, if any do: counts do not keep where those lead."""
     if not counts.has_terminals:
         return
     visited = counts.cell_count.reshape(counts.n_states, -1).sum(axis=1) > 0

@@ -448,7 +448,7 @@ def test_without_targets_the_question_is_when_episodes_end():
 
 def test_targets_that_only_terminal_transitions_enter_are_refused():
     counts = lg.Counts.from_transitions([0, 0], [0, 1], terminal=[False, True], episode=[0, 0])
-    with pytest.raises(ValueError, match="no transition leads to 1 .* without terminal="):
+    with pytest.raises(ValueError, match=r"no transition leads to 1 .* without terminal="):
         lg.hitting(counts, 1)
     with pytest.raises(ValueError, match=r"targets\['done'\]: no transition"):
         lg.hitting(counts, {"home": 0, "done": 1})

@@ -32,6 +32,7 @@ from lingendice.model.transition_rows import TransitionRows, add_hub, find_class
 from lingendice.solvers.control import Controls, EliminationError, Monitor, Outcome, direct_error, watch
 from lingendice.solvers.stationary import (
     DENSE_NODES,
+    MODERATE_FLOPS,
     PATIENT_FLOPS,
     analyzed,
     csr_arrays,
@@ -109,12 +110,14 @@ def with_more_ends(chain: TransitionRows, rate: float) -> TransitionRows:
 
 # -- values and visits until any end -------------------------------------------------------------------------
 
+MANY_STATES = 50_000
+"""From here on sweeps come first: where an elimination is too large, finding that out takes longer."""
 SOON_FLOPS = 5e9
-"""Cost of an elimination that is made at once: about a second."""
-MOST_PASSES = 1000
-"""Passes after which sweeps give way to an elimination of up to `PATIENT_FLOPS`."""
-PASSES_WATCHED = 40
-"""Passes after which the pace decides whether to go on."""
+"""Cost of an elimination that is made before any sweep: about a second."""
+FEW_PASSES, MOST_PASSES = 200, 1000
+"""Passes that may be foreseen before, and after, a moderate elimination has been refused."""
+PASSES_WATCHED = 25
+"""The pace of twice as many passes decides whether to go on."""
 
 
 class Bounded(NamedTuple):
@@ -149,6 +152,8 @@ class UntilEnd:
     """Whether a limit ended the work: what was asked for last is nan."""
     _dense: tuple[Floats, Floats] | None = field(default=None, repr=False)
     _factor: Elimination | None = field(default=None, repr=False)
+    _stage: int = 0
+    """Place in `_stages`: what failed for one right-hand side is not tried for the next."""
 
     def values(self, reward: Floats) -> Floats:
         """V = r + T V: what is earned until the end, from every state. nan where a limit came first."""
@@ -174,31 +179,49 @@ class UntilEnd:
                 return np.full(self.n, np.nan)
 
     def _solved(self, source: Floats, transposed: bool, monitor: Monitor) -> Floats:
-        if self.method == "none":
-            self._prepare(monitor)
-        if self.method == "gauss-seidel":
-            found = self._sweep(source, transposed, monitor)
-            if found.error <= self.controls.tol:
-                self.error = max(self.error, found.error)
-                return found.solution
-            if not self._eliminate(PATIENT_FLOPS, "sweeps were too slow", monitor):
-                self.error = max(self.error, found.error)
-                return found.solution
-        if self._dense is not None:
-            solution = self._by_dense_factor(source, transposed)
+        if self.n <= DENSE_NODES:
+            solution = self._by_dense_factor(source, transposed, monitor)
         else:
+            found = self._swept_or_factored(source, transposed, monitor)
+            if found is not None:
+                self.error = max(self.error, found.error)
+                return found.solution
             assert self._factor is not None
             solve = self._factor.visits_until_end if transposed else self._factor.values_until_end
             solution = solve(np.append(source, 0.0), monitor)[: self.n]
         self.error = max(self.error, direct_error(self.n))
         return solution
 
-    def _prepare(self, monitor: Monitor) -> None:
-        """Factor where that is cheap."""
-        if self.n > DENSE_NODES:
-            if not self._eliminate(SOON_FLOPS, f"{self.n:,} states, little fill", monitor):
-                self.method, self.reason = "gauss-seidel", f"{self.n:,} states, much fill"
-            return
+    @property
+    def _stages(self) -> tuple[tuple[str, float], ...]:
+        """What is tried in turn: sweeps up to so many passes, eliminations up to so many operations."""
+        last = ("sweeps", MOST_PASSES), ("elimination", PATIENT_FLOPS)
+        if self.n > MANY_STATES:
+            return ("sweeps", FEW_PASSES), ("elimination", MODERATE_FLOPS), *last
+        return ("elimination", SOON_FLOPS), *last
+
+    def _swept_or_factored(self, source: Floats, transposed: bool, monitor: Monitor) -> Bounded | None:
+        """What sweeps found; None where there is a factor."""
+        found = None
+        while self._factor is None and self._stage < len(self._stages):
+            kind, most = self._stages[self._stage]
+            if kind == "sweeps":
+                self.method = "gauss-seidel"
+                found = self._sweep(source, transposed, int(most), monitor)
+                if found.error <= self.controls.tol:
+                    self.reason = f"{self.n:,} states, few sweeps or much fill"
+                    return found
+            else:
+                reason = f"{self.n:,} states, little fill" if self._stage == 0 else "sweeps were too slow"
+                if self._eliminate(most, reason, monitor):
+                    return None
+            self._stage += 1
+        if self._factor is not None:
+            return None
+        self.reason = "slow sweeps and too much fill for an elimination"
+        return found or self._sweep(source, transposed, MOST_PASSES, monitor)
+
+    def _factor_densely(self, monitor: Monitor) -> tuple[Floats, Floats]:
         from lingendice.kernels.gth_dense import dense_factor
 
         rates = np.zeros((self.n + 1, self.n + 1))
@@ -206,8 +229,8 @@ class UntilEnd:
         front, exit_rate, status = dense_factor(rates, monitor)
         if status >= 0:
             raise EliminationError(UNDERFLOW, status)
-        self._dense = front[:-1, :-1], exit_rate[:-1]
         self.method, self.reason = "gth", f"small: {self.n:,} states"
+        return front[:-1, :-1], exit_rate[:-1]
 
     def _eliminate(self, accepted: float, reason: str, monitor: Monitor) -> bool:
         from scipy.sparse import csr_array, hstack, vstack
@@ -221,11 +244,12 @@ class UntilEnd:
         self.method, self.reason = "elimination", reason
         return True
 
-    def _by_dense_factor(self, source: Floats, transposed: bool) -> Floats:
+    def _by_dense_factor(self, source: Floats, transposed: bool, monitor: Monitor) -> Floats:
         """(S - L)(I - U) V = r, or its transpose: substitutions in which all terms are nonnegative."""
         from scipy.linalg import solve_triangular
 
-        assert self._dense is not None
+        if self._dense is None:
+            self._dense = self._factor_densely(monitor)
         front, exit_rate = self._dense
         onward = np.eye(self.n) - np.triu(front, 1)
         back = np.diag(exit_rate) - np.tril(front, -1)
@@ -239,7 +263,7 @@ class UntilEnd:
 
     # -- sweeps --------------------------------------------------------------------------------------------
 
-    def _sweep(self, source: Floats, transposed: bool, monitor: Monitor) -> Bounded:
+    def _sweep(self, source: Floats, transposed: bool, most: int, monitor: Monitor) -> Bounded:
         """Sweeps over the states that the source reaches; the others have 0."""
         matrix = self.steps.T.tocsr() if transposed else self.steps
         reached = leads_to(matrix, source > 0.0)
@@ -247,7 +271,7 @@ class UntilEnd:
         between = matrix if reached.all() else matrix[chosen][:, chosen]
         system = _Sweeps.of(between, self._leaving[chosen], monitor)
         solution = np.zeros(self.n)
-        found = system.solve(source[chosen], self.controls.tol)
+        found = system.solve(source[chosen], self.controls.tol, most)
         solution[chosen] = found.solution
         return Bounded(solution, found.error)
 
@@ -289,7 +313,7 @@ class _Sweeps:
         rounding = (longest + 3.0) * float(np.finfo(float).eps) * float(leaving.max())
         return cls(arrays, leaving, monitor, row_ranges(arrays[0], 0, leaving.size), rounding)
 
-    def solve(self, source: Floats, tol: float) -> Bounded:
+    def solve(self, source: Floats, tol: float, most: int) -> Bounded:
         """x, and a proven bound on its relative error.
 
         Where |b + T x - D x| <= delta x, the error is at most delta w with (D - T) w = x, for the inverse is
@@ -297,13 +321,13 @@ class _Sweeps:
         """
         x, n_passes, error = np.full(source.size, source.mean()), 0, np.inf
         goal, slack = 0.01 * tol, np.inf
-        while error > tol and n_passes < MOST_PASSES and goal > self.rounding:
-            x, more, settled = self._iterate(source, x, goal, MOST_PASSES - n_passes)
+        while error > tol and n_passes < most and goal > self.rounding:
+            x, more, settled = self._iterate(source, x, goal, most - n_passes)
             n_passes += more
             if not settled:
                 break
             if slack == np.inf:
-                rough, _, _ = self._iterate(x, x.copy(), 1e-3, MOST_PASSES)
+                rough, _, _ = self._iterate(x, x.copy(), 1e-3, most)
                 share = self._residual(np.zeros_like(x), rough, x)[0]
                 slack = float((rough / x).max()) / share if share > 0.0 else np.inf
             least, largest = self._residual(source, x, x)
