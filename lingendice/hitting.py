@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.by_label import read_state_sets
+from lingendice.data.by_label import holds_several, read_state_sets
 from lingendice.data.checks import Floats, lies_on_device, require_choice, require_distribution
 from lingendice.data.counts import Counts
 from lingendice.data.display import duration, strict_json
 from lingendice.data.episodes import effective_degrees, group_sample
 from lingendice.data.hints import Hinted
 from lingendice.data.interrupts import heeds_ctrl_c
+from lingendice.data.policies import is_list_of_policies
 from lingendice.data.rows import row_of_entry, row_sums
 from lingendice.data.transitions import Transitions
 from lingendice.model.compose import Choices, compose
@@ -119,6 +120,8 @@ def hitting(
             "without targets= the question is when episodes end, and the data have no terminal transitions; "
             "name the states to be reached, or pass terminal= to Counts.from_transitions"
         )
+    if policy is not None and (holds_several(policy, counts) or is_list_of_policies(policy)):
+        raise ValueError("hitting follows one policy; call it once for each")
     choices = Choices(policy=policy, initial=initial, leak="absorb", horizon=1).as_arrays(counts)
     logged = counts.initial_count is not None and counts.initial_count.sum() > 0
     has_initial = choices.initial is not None or bool(logged)
@@ -559,7 +562,8 @@ class Hitting(Hinted, Shown):
             more = ", ..." if lost.size > MOST_NAMED else ""
             rows.append(("cannot reach a target", f"{_states_text(lost.size)}: {named}{more}"))
         rows.append(("may miss all targets", _states_text(int(self.may_miss.sum()))))
-        if self.initial is not None and self._unseen.any():
+        # A graph or matrix of probabilities has ends where it has no rows.
+        if self.counts.has_sample_size and self.initial is not None and self._unseen.any():
             share = float(self.initial @ self.without_data)
             if share > 0.0:
                 text = f"{share:.2%} of paths come to where the log has no data; counted as not reaching"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -278,6 +280,14 @@ def test_ends_of_episodes_and_unlogged_actions_are_no_targets():
     assert np.isinf(half.mean_steps[:2]).all()
 
 
+def test_several_policies_are_refused():
+    counts = lg.Counts.from_transitions([0, 1, 0, 1], [1, 0, 1, 1], action=[0, 1, 1, 0])
+    one, other = np.eye(2), 1 - np.eye(2)
+    for policies in ({"a": one, "b": other}, [one, other]):
+        with pytest.raises(ValueError, match="one policy"):
+            lg.hitting(counts, 1, policy=policies)
+
+
 def test_mean_return_is_one_over_the_stationary_distribution():
     rng = np.random.default_rng(5)
     counts = rng.integers(1, 9, (30, 30))
@@ -296,6 +306,30 @@ def test_time_limit_leaves_nan_and_says_so():
     assert not hit.converged
     assert np.isnan(hit.probability[2:]).any()
     assert "time_limit" in str(hit)
+
+
+def test_ctrl_c_ends_the_sweeps_at_the_next_look(monkeypatch):
+    monkeypatch.setattr(absorbing, "SOON_FLOPS", -1.0)
+    whole, passes = absorbing._Sweeps._pass, []
+
+    def interrupted(self, source, x):
+        passes.append(1)
+        signal.raise_signal(signal.SIGINT)
+        return whole(self, source, x)
+
+    monkeypatch.setattr(absorbing._Sweeps, "_pass", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lg.hitting(walk(400), {"a": 0, "b": 400})
+    assert len(passes) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_is_asked_for_later_has_a_time_limit_of_its_own():
+    hit = lg.hitting(walk(40), {"a": 0, "b": 40}, time_limit=1.0)
+    time.sleep(1.1)
+    assert hit.converged
+    assert np.isfinite(hit.sd_steps).all()
+    assert np.isfinite(hit.mean_steps_if_reached[1:-1]).all()
 
 
 # -- intervals -----------------------------------------------------------------------------------------------

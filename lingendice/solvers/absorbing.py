@@ -173,6 +173,7 @@ class UntilEnd:
             return np.zeros(self.n)
         with watch(self.controls) as monitor:
             try:
+                monitor.check()
                 return self._solved(source, transposed, monitor)
             except InterruptedError:
                 self.stopped = True
