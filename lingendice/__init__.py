@@ -14,7 +14,8 @@ from lingendice.data.matrices import RowSumWarning
 from lingendice.data.transitions import Transitions
 from lingendice.hitting import Hitting, hitting
 from lingendice.model.operator import EmpiricalOperator
-from lingendice.pagerank import pagerank
+from lingendice.model.prepared_graph import PreparedGraph
+from lingendice.pagerank import pagerank, prepare
 from lingendice.report import report
 from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
@@ -23,6 +24,7 @@ from lingendice.results.diagnostics import Check, diagnose
 from lingendice.results.solution import SeveralDistributions, Solution
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval
+from lingendice.results.top_ranks import TopRanks
 from lingendice.solve import solve
 
 if TYPE_CHECKING:
@@ -58,12 +60,14 @@ __all__ = [
     "LeakWarning",
     "NotAvailableYet",
     "OnlineRatio",
+    "PreparedGraph",
     "RidgePath",
     "RowOrderWarning",
     "RowSumWarning",
     "SeveralDistributions",
     "Solution",
     "Status",
+    "TopRanks",
     "Transitions",
     "UnusedColumnWarning",
     "__version__",
@@ -79,6 +83,7 @@ __all__ = [
     "io",
     "pagerank",
     "policies",
+    "prepare",
     "read_transitions",
     "report",
     "ridge_path",

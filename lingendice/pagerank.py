@@ -1,4 +1,4 @@
-"""``pagerank``: the door for graphs, with the arguments and the answer that NetworkX has."""
+"""``pagerank``: the door for graphs, with the arguments and the answer that NetworkX has; ``prepare``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 
 import lingendice as lg
-from lingendice.data.by_label import is_table, read_distribution
-from lingendice.data.checks import Floats, described, normalized_weights, outside_level, require_number
+from lingendice.data.by_label import is_table, read_seed
+from lingendice.data.checks import Floats, described, outside_level, require_number, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.matrices import library_of
+from lingendice.model.prepared_graph import PreparedGraph
 from lingendice.results.status import Status
+from lingendice.results.top_ranks import TopRanks
+
+SOLVED, PUSHED = 1e-10, 1e-4
+"""L1 error by default, and where the highest ranks alone are asked for."""
 
 
 def pagerank(
@@ -23,15 +28,17 @@ def pagerank(
     alpha: float = 0.85,
     personalization: Any = None,
     max_iter: int | None = None,
-    tol: float = 1e-10,
+    tol: float | None = None,
     nstart: Any = None,
     weight: str | None = "weight",
     dangling: Any = None,
     *,
     edges: Any = None,
+    seeds: Any = None,
+    top: int | None = None,
     time_limit: float | None = None,
     threads: int | None = None,
-) -> dict[Any, float] | Floats:
+) -> Any:
     """PageRank of the nodes of a graph: ``networkx.pagerank`` with a proven error.
 
     Solves ``x = alpha (P' x + (mass of dangling nodes) d) + (1 - alpha) v`` with P the weights of edges
@@ -44,14 +51,17 @@ def pagerank(
         A graph of NetworkX, igraph or rustworkx; a square matrix (nested list, array, SciPy sparse, frame;
         rows are sources); edges as tuples (pairs, or triples with a weight) or as a frame with the columns
         source and target; a file of a matrix (Matrix Market, NumPy) or of edges (CSV, TSV, text, Parquet).
+        Or what :func:`prepare` made of one of these, where the same graph is ranked more than once.
     alpha
         Probability of following an edge, from 0 to 1.
     personalization
-        Weights of the nodes to which walks return: by node (0 where left out), or an array. Default: uniform.
+        Weights of the nodes to which walks return: by node (0 where left out), or an array; or one node, or a
+        list or set of nodes, which share the weight evenly. Default: uniform.
     max_iter
         Limit of iterations; None for none. NetworkX's default is 100.
     tol
-        L1 error of the answer; NetworkX's compares the last change with ``len(G) * tol``.
+        L1 error of the answer; NetworkX's compares the last change with ``len(G) * tol``. Default: 1e-10, and
+        1e-4 with ``top``.
     nstart
         Taken for the sake of NetworkX's signature: the answer does not depend on where iterations begin.
     weight
@@ -67,9 +77,11 @@ def pagerank(
 
     Returns
     -------
-    dict or numpy.ndarray
+    dict, numpy.ndarray or TopRanks
         By node for NetworkX, rustworkx, edges and frames whose rows have names; an array in the order of rows
-        for other matrices, and in that of vertices for igraph. An empty graph has no entries.
+        for other matrices, and in that of vertices for igraph. An empty graph has no entries. With ``seeds``
+        an array with a row per seed and a column per node, in the order of ``list(G)``
+        (``prepare(G).nodes``); with ``top`` a :class:`TopRanks`.
 
     Raises
     ------
@@ -80,6 +92,7 @@ def pagerank(
     ----------
     L. Page, S. Brin, R. Motwani, T. Winograd (1999). The PageRank citation ranking: bringing order to the
     web. Stanford InfoLab.
+    R. Andersen, F. Chung, K. Lang (2006). Local graph partitioning using PageRank vectors. FOCS.
 
     Examples
     --------
@@ -87,21 +100,113 @@ def pagerank(
     >>> ranks = lg.pagerank([("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")])
     >>> {node: round(rank, 3) for node, rank in ranks.items()}
     {'a': 0.388, 'b': 0.215, 'c': 0.397}
+    >>> lg.pagerank([("a", "b"), ("b", "c"), ("c", "a")], seeds=["a", ["b", "c"]]).round(2)
+    array([[0.39, 0.33, 0.28],
+           [0.31, 0.33, 0.36]])
     """
     if not require_number("alpha", alpha) <= 1.0:
         raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+    tol = require_number("tol", (SOLVED if top is None else PUSHED) if tol is None else tol)
+    graph = prepare(G, weight, edges=edges)
+    limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "threads": threads}
+    if seeds is not None:
+        if personalization is not None:
+            raise ValueError("seeds= are personalizations, each of its own ranks; pass one of the two")
+        return _seed_ranks(graph, float(alpha), seeds, dangling, top, limits)
+    if top is not None:
+        raise ValueError("top= is of seeds=; pass seeds=[...] with it, or sort the ranks")
+    ranks = np.empty(0)
+    if len(graph):
+        home = _node_weights("personalization", personalization, graph)
+        after = _node_weights("dangling", dangling, graph)
+        ranks = _ranks(graph.counts, graph.matrix, float(alpha), home, after, limits)
+    return dict(zip(graph.nodes, ranks.tolist(), strict=True)) if graph.has_names else ranks
+
+
+def prepare(G: Any = None, weight: str | None = "weight", *, edges: Any = None) -> PreparedGraph:
+    """Read a graph once, for many calls of :func:`pagerank`; the arguments are those that ``pagerank`` has.
+
+    Examples
+    --------
+    >>> import lingendice as lg
+    >>> graph = lg.prepare([("a", "b"), ("b", "c"), ("c", "a")])
+    >>> lg.pagerank(graph, personalization="a")["a"] > lg.pagerank(graph, personalization="b")["a"]
+    True
+    """
     if (G is None) == (edges is None):
         raise ValueError("pagerank needs a graph, or edges=; give one of the two")
-    counts, data = _read(G, weight) if edges is None else _read_edges(edges, weight)
-    ranks = np.empty(0)
-    if counts.n_states:
-        home = _node_weights("personalization", personalization, counts)
-        after = _node_weights("dangling", dangling, counts)
-        limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "threads": threads}
-        ranks = _ranks(counts, data, float(alpha), home, after, limits)
-    if counts.state_labels is None or library_of(G) == "igraph":
+    if isinstance(G, PreparedGraph):
+        return G
+    counts, matrix = _read(G, weight) if edges is None else _read_edges(edges, weight)
+    library = library_of(G)
+    return PreparedGraph(
+        counts,
+        matrix,
+        has_names=counts.state_labels is not None and library != "igraph",
+        directed=bool(G.is_directed()) if library == "networkx" else True,
+        multigraph=bool(G.is_multigraph()) if library == "networkx" else False,
+    )
+
+
+def _seed_ranks(
+    graph: PreparedGraph, alpha: float, seeds: Any, dangling: Any, top: int | None, limits: dict[str, Any]
+) -> Any:
+    """A row of ranks for every seed, or the highest of each."""
+    from lingendice.solvers.control import Controls, Stopped, watch
+    from lingendice.solvers.seed_ranks import SeedRanks, rank_seeds
+    from lingendice.solvers.stationary import sweeps_goal
+
+    n = len(graph)
+    kept = None if top is None else min(require_whole("top", top, at_least=1), n)
+    after = _node_weights("dangling", dangling, graph)
+    read = [read_seed(f"seeds[{k}]", seed, graph.names) for k, seed in enumerate(_listed_seeds(seeds))]
+    ranks = np.zeros((len(read), n if kept is None else kept))
+    positions, errors = np.zeros((len(read), kept or 0), dtype=np.int64), np.zeros(len(read))
+
+    def finish(place: int, found: SeedRanks) -> None:
+        errors[place] = found.error
+        full = found.ranks
+        if full is None:
+            home = np.zeros(n)
+            home[read[place][0]] = read[place][1]
+            full, errors[place] = (
+                _ranks(graph.counts, graph.matrix, alpha, home, after, limits),
+                limits["tol"],
+            )
+        if kept is None:
+            ranks[place] = full
+            return
+        best = np.argpartition(full, n - kept)[n - kept :] if kept < n else np.arange(n)
+        best = best[np.lexsort((best, -full[best]))]
+        positions[place], ranks[place] = best, full[best]
+
+    controls = Controls.read(**limits)
+    if alpha in (0.0, 1.0) or not graph.counts.total or sweeps_goal(alpha, controls.tol) <= 0.0:
+        for place in range(len(read)):
+            finish(place, SeedRanks(None, np.inf))
+    else:
+        with watch(controls) as monitor:
+            try:
+                rank_seeds(graph, alpha, read, after, controls, monitor, finish, only_top=kept is not None)
+            except Stopped:
+                raise RuntimeError(
+                    "PageRank of seeds= ended at its time limit; raise time_limit=, or give fewer seeds"
+                ) from None
+    if kept is None:
         return ranks
-    return dict(zip(map(counts.label_of, range(counts.n_states)), ranks.tolist(), strict=True))
+    names = graph.nodes
+    nodes = tuple(tuple(names[position] for position in row) for row in positions.tolist())
+    return TopRanks(nodes, ranks, errors, positions, n)
+
+
+def _listed_seeds(seeds: Any) -> list[Any]:
+    """The seeds one by one; rows of a sparse matrix as arrays."""
+    if hasattr(seeds, "tocsr"):
+        rows = seeds.tocsr()
+        return [rows[[k]].toarray()[0] for k in range(rows.shape[0])]
+    if isinstance(seeds, (str, bytes)) or not hasattr(seeds, "__iter__") or isinstance(seeds, dict):
+        raise ValueError(f"seeds= is {described(seeds)}; give a list with one entry per seed: seeds=[...]")
+    return list(seeds)
 
 
 def _ranks(
@@ -130,11 +235,14 @@ def _ranks(
     return solution.stationary
 
 
-def _node_weights(name: str, given: Any, counts: Counts) -> Floats | None:
+def _node_weights(name: str, given: Any, graph: PreparedGraph) -> Floats | None:
     """Weights of nodes divided by their sum, as NetworkX takes them."""
     if given is None:
         return None
-    return normalized_weights(name, read_distribution(name, given, counts), counts.n_states)
+    nodes, shares = read_seed(name, given, graph.names)
+    weights = np.zeros(len(graph))
+    weights[nodes] = shares
+    return weights
 
 
 def _read(graph: Any, weight: str | None) -> tuple[Counts, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import inspect
+import pickle
 import warnings
 
 import networkx as nx
@@ -448,3 +449,78 @@ def test_limits_are_no_answers():
         lg.pagerank(graph, 0.9999, max_iter=1)
     with pytest.warns(RuntimeWarning, match="by rounding"):
         lg.pagerank(graph, tol=1e-18)
+
+
+# -- seeds --------------------------------------------------------------------------------------------------
+
+
+def test_a_prepared_graph_stands_for_its_graph():
+    graph = random_graph(n=400, seed=7)
+    prepared = lg.prepare(graph)
+    assert prepared.nodes == tuple(graph)
+    assert len(prepared) == 400
+    assert lg.prepare(prepared) is prepared
+    assert lg.pagerank(prepared) == lg.pagerank(graph)
+    assert lg.pagerank(pickle.loads(pickle.dumps(prepared))) == lg.pagerank(graph)
+    matrix = nx.to_scipy_sparse_array(graph)
+    np.testing.assert_array_equal(lg.pagerank(lg.prepare(matrix)), lg.pagerank(matrix))
+    assert lg.pagerank(lg.prepare(edges=[(3, 4), (4, 3)])) == lg.pagerank(edges=[(3, 4), (4, 3)])
+
+
+def test_a_set_of_nodes_shares_the_weight():
+    graph = random_graph()
+    expected = lg.pagerank(graph, personalization={"n3": 1, "n8": 1})
+    for nodes in (["n3", "n8"], {"n3", "n8"}, ("n8", "n3"), ["n3", "n8", "n3"]):
+        assert lg.pagerank(graph, personalization=nodes) == expected
+    assert lg.pagerank(graph, personalization="n3") == lg.pagerank(graph, personalization={"n3": 1.0})
+    number = list(graph).index("n3")
+    matrix = nx.to_scipy_sparse_array(graph)
+    by_weight = lg.pagerank(matrix, personalization=np.eye(60)[number])
+    for node in (number, [number], {number}):
+        np.testing.assert_array_equal(lg.pagerank(matrix, personalization=node), by_weight)
+    assert lg.pagerank(graph, dangling=["n5"]) == lg.pagerank(graph, dangling={"n5": 2.0})
+
+
+def test_a_list_of_one_number_per_node_holds_weights():
+    graph = nx.path_graph(4)
+    for weights in ([1, 1, 2, 0], [0, 1, 2, 3], [0.25] * 4):
+        expected = lg.pagerank(graph, personalization=dict(enumerate(weights)))
+        assert lg.pagerank(graph, personalization=weights) == expected
+    grid = nx.grid_2d_graph(2, 2)  # whose nodes are tuples
+    assert lg.pagerank(grid, personalization=(0, 1)) == lg.pagerank(grid, personalization={(0, 1): 1})
+    both = lg.pagerank(grid, personalization=[(0, 1), (1, 1)])
+    assert both == lg.pagerank(grid, personalization={(0, 1): 1, (1, 1): 1})
+
+
+def test_seeds_of_every_kind_are_those_of_single_calls():
+    graph = random_graph()
+    array = np.random.default_rng(3).random(60)
+    seeds = ["n3", ["n3", "n8"], {"n1"}, {"n2": 1, "n9": 3.0}, array]
+    ranks = lg.pagerank(graph, seeds=seeds, tol=1e-13)
+    called = [list(lg.pagerank(graph, personalization=seed, tol=1e-13).values()) for seed in seeds]
+    np.testing.assert_allclose(ranks, called, rtol=1e-11, atol=1e-15)
+    rows = np.vstack([array, array[::-1]])
+    for given in (rows, sparse.csr_array(rows), rows.tolist()):
+        np.testing.assert_array_equal(lg.pagerank(graph, seeds=given), lg.pagerank(graph, seeds=list(rows)))
+    assert lg.pagerank(graph, seeds=[]).shape == (0, 60)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"seeds": ["n1", "nobody"]}, r"seeds\[1\] names the state 'nobody'"),
+        ({"seeds": [{"n1", "nobody"}]}, r"seeds\[0\] names the state 'nobody'"),
+        ({"seeds": [set()]}, r"seeds\[0\] holds no node"),
+        ({"seeds": [{"n1": 0}]}, r"seeds\[0\] sums to 0"),
+        ({"seeds": [{"n1": -1}]}, r"seeds\[0\]\['n1'\] must be finite and at least 0"),
+        ({"seeds": "n1"}, r"seeds= is .*a list with one entry per seed"),
+        ({"seeds": {"n1": 1}}, r"seeds= is .*a list with one entry per seed"),
+        ({"seeds": [[1.0, 2.0]]}, r"seeds\[0\] must have one entry per state"),
+        ({"seeds": ["n1"], "personalization": "n1"}, "pass one of the two"),
+        ({"top": 3}, r"top= is of seeds="),
+        ({"seeds": ["n1"], "top": 0}, "top must be"),
+    ],
+)
+def test_seeds_that_are_none(options, says):
+    with pytest.raises(ValueError, match=says):
+        lg.pagerank(random_graph(), **options)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import SUM_TOLERANCE, Floats, described, require_number
+from lingendice.data.checks import SUM_TOLERANCE, Floats, described, normalized_weights, require_number
 from lingendice.data.idle_rows import fill_idle_rows
 from lingendice.data.labels import Labels, index_of, label_or_number
 
@@ -87,7 +87,8 @@ class _Names:
         return label_or_number(self.labels, place)
 
 
-def _states(space: Counts) -> _Names:
+def state_names(space: Counts) -> _Names:
+    """The names of states; whoever reads many distributions makes them once."""
     return _Names("state", space.state_labels, space.n_states)
 
 
@@ -245,7 +246,7 @@ def _read_states(name: str, given: Any, space: Counts) -> NDArray[np.int64]:
 
 def read_distribution(name: str, given: Any, space: Counts) -> Any:
     """A distribution by label as an array over states; what is not by label is returned as it is."""
-    states = _states(space)
+    states = state_names(space)
     entries = _weights_by_label(name, given, states)
     if entries is None:
         return given
@@ -281,12 +282,48 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
     return None
 
 
+def read_seed(name: str, given: Any, states: _Names) -> tuple[NDArray[np.int64], Floats]:
+    """Nodes and their weights, divided by their sum: of one node, several, weights by label, or an array.
+
+    A list or tuple names nodes if all its entries are nodes; one of n numbers, for n nodes, holds weights.
+    """
+    if isinstance(given, (set, frozenset, list, tuple)) or (
+        isinstance(given, np.ndarray) and given.dtype.kind in "iuOU"
+    ):
+        place = None if isinstance(given, (set, frozenset, list, np.ndarray)) else states.find(given)
+        listed = [given] if place is not None else list(given)
+        nodes = [states.find(label) for label in listed]
+        is_set = isinstance(given, (set, frozenset))
+        if is_set or (None not in nodes and nodes and not _may_be_weights(listed, states)):
+            chosen = np.unique([states.require(label, name) for label in listed]).astype(np.int64)
+            if not chosen.size:
+                raise ValueError(f"{name} holds no node; name at least one")
+            return chosen, np.full(chosen.size, 1.0 / chosen.size)
+    by_label = _weights_by_label(name, given, states)
+    weights = np.zeros(states.size)
+    if by_label is None:
+        weights = normalized_weights(name, given, states.size)
+    else:
+        for label, weight in by_label:
+            number = require_number(f"{name}[{label!r}]", weight)
+            if number > 0.0 or states.find(label) is not None:
+                weights[states.require(label, name)] += number
+        weights = normalized_weights(name, weights, states.size)
+    chosen = np.flatnonzero(weights)
+    return chosen, weights[chosen]
+
+
+def _may_be_weights(listed: list[Any], states: _Names) -> bool:
+    """Whether a list has one number per node."""
+    return len(listed) == states.size and not any(isinstance(entry, (str, tuple)) for entry in listed)
+
+
 def read_rewards(name: str, given: Any, space: Counts) -> Any:
     """Rewards by state, or by state and action, as an array; what is not by label is returned as it is.
 
     By label are mappings, Series by their index, and frames: with a column of rewards, or one per action.
     """
-    states, actions = _states(space), _actions(space)
+    states, actions = state_names(space), _actions(space)
     given = _numbers_by_label(name, _by_index(name, given, states), actions)
     if not isinstance(given, Mapping):
         return given
@@ -358,7 +395,7 @@ def _policy_by_label(name: str, given: Any, space: Counts) -> Any:
             f"{name} is {described(given)}; give a function of a single state here, such as "
             "lambda state: model.predict(state)[0]"
         )
-    states, actions = _states(space), _actions(space)
+    states, actions = state_names(space), _actions(space)
     given = _by_index(name, given, states)
     if not _by_label(given) or space.n_actions is None:
         return given
@@ -494,7 +531,7 @@ def _names_policies(policy: Mapping[Any, Any], space: Counts | None) -> bool:
 
 def _whole_policy(key: Any, value: Any, space: Counts) -> bool | None:
     """Whether a value is a policy over all states; None where it may just as well be the row of one."""
-    states, actions = _states(space), _actions(space)
+    states, actions = state_names(space), _actions(space)
     if is_table(value) or callable(value) or hasattr(value, "toarray"):
         return True
     if isinstance(value, Mapping):

@@ -58,13 +58,15 @@ def discounted_distribution(
     threads: int | None = None,
     max_sweeps: int = 100_000,
     monitor: Monitor | None = None,
+    system: PullSystem | None = None,
 ) -> DiscountedResult:
     """Solve ``mu = (1 - gamma) mu0 + gamma T' mu``, ``sum mu = 1``, to an L1 error of ``tol``.
 
     The residual of the returned vector certifies it. Rows of T, the ``chain``, sum to 1
     (``TransitionRows.returning``). With one thread the result is the same bits on every run, with more it
     agrees within ``tol``; None takes all cores. The ``monitor`` is asked several times per second; after
-    every pass over the whole it notes the error as estimated.
+    every pass over the whole it notes the error as estimated. ``system`` is the chain's pull form where it
+    was made before.
 
     Notes
     -----
@@ -78,7 +80,7 @@ def discounted_distribution(
     """
     try:
         solver = _DistributionSolver(
-            chain, gamma, initial, resolve_threads(threads), max_sweeps, monitor or Monitor()
+            chain, gamma, initial, resolve_threads(threads), max_sweeps, monitor or Monitor(), system
         )
     except Stopped:
         # Nothing is known but that T' keeps mass: the residual of any distribution is at most 2 gamma.
@@ -92,7 +94,7 @@ class _DistributionSolver:
 
     def __init__(
         self, chain: TransitionRows, gamma: float, start: FloatArray, threads: int, max_sweeps: int,
-        monitor: Monitor,
+        monitor: Monitor, system: PullSystem | None = None,
     ) -> None:  # fmt: skip
         self.monitor = monitor
         self.chain, self.gamma, self.start = chain, gamma, start
@@ -108,7 +110,7 @@ class _DistributionSolver:
                 self.distributions.append(distribution)
         self.blocks: Blocks | None = None
         self.may_split = True
-        self._adopt(chain.pull(threads, monitor.check))
+        self._adopt(system or chain.pull(threads, monitor.check))
         self.parts = [inflow.copy() for inflow in self.inflows]
 
     def _adopt(self, system: PullSystem) -> None:
