@@ -135,7 +135,7 @@ class _Work:
         x = inflow.copy()
         y = self.c[:, None] * x
         scale, drawn = np.ones(COLUMNS), np.empty(COLUMNS)
-        previous = np.full(COLUMNS, np.inf)
+        previous = np.zeros(COLUMNS)
         goal = 0.3 * self.limits.tol * (1.0 - self.alpha)
         for _ in range(min(MOST_SWEEPS, self.limits.max_iter or MOST_SWEEPS)):
             sums = np.zeros((3, COLUMNS))
@@ -147,8 +147,9 @@ class _Work:
             change, lost, mass = sums
             moved = (change + np.abs(lost - scale)) / lost
             scale = lost
-            estimate = moved * np.minimum(1.0, moved / previous)
-            previous = np.maximum(moved, np.finfo(float).tiny)
+            # The next pass would move x by about the residual that this one leaves.
+            pace = np.divide(moved, previous, out=np.ones(COLUMNS), where=previous > moved)
+            estimate, previous = moved * pace, moved
             if (estimate * lost <= goal * mass).all():
                 break
         return np.ascontiguousarray((x / scale).T[: len(starts)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -75,6 +77,18 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     monkeypatch.setattr(seed_ranks, "BLOCK_BYTES", 0)
     one, two = (lg.pagerank(matrix, seeds=seeds, threads=threads) for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("block_bytes", [seed_ranks.BLOCK_BYTES, 0])
+def test_seeds_that_mix_need_no_call_of_their_own(block_bytes, monkeypatch):
+    """Blocks that ended after one pass were all solved again, one call each."""
+    monkeypatch.setattr(seed_ranks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(sys.modules["lingendice.pagerank"], "_ranks", None)
+    matrix, seeds = random_matrix(500), random_seeds(500, 20)
+    for dangling in (None, seeds[0]):
+        ranks = lg.pagerank(matrix, seeds=seeds, dangling=dangling)
+        expected = by_dense_solve(matrix, 0.85, seeds, dangling)
+        assert np.abs(ranks - expected).sum(axis=1).max() < 1e-10
 
 
 def test_slow_chains_are_solved_all_the_same():
