@@ -21,11 +21,13 @@ from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
 from lingendice.results.diagnostics import Check, diagnose
+from lingendice.results.rates_solution import RatesSolution
 from lingendice.results.solution import SeveralDistributions, Solution
 from lingendice.results.status import Status
 from lingendice.results.targets import Interval
 from lingendice.results.top_ranks import TopRanks
 from lingendice.solve import solve
+from lingendice.solve_rates import solve_rates
 
 if TYPE_CHECKING:
     from lingendice import baselines as baselines
@@ -61,6 +63,7 @@ __all__ = [
     "NotAvailableYet",
     "OnlineRatio",
     "PreparedGraph",
+    "RatesSolution",
     "RidgePath",
     "RowOrderWarning",
     "RowSumWarning",
@@ -88,6 +91,7 @@ __all__ = [
     "report",
     "ridge_path",
     "solve",
+    "solve_rates",
 ]
 
 

@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 """How a whole number is written: 007 is a name of its own, and so is a superscript."""
 
 
-class _Names:
+class Names:
     """Labels of one kind, or numbers where there are none, and their places."""
 
     def __init__(self, what: str, labels: Labels | None, size: int) -> None:
@@ -87,13 +87,13 @@ class _Names:
         return label_or_number(self.labels, place)
 
 
-def state_names(space: Counts) -> _Names:
+def state_names(space: Counts) -> Names:
     """The names of states; whoever reads many distributions makes them once."""
-    return _Names("state", space.state_labels, space.n_states)
+    return Names("state", space.state_labels, space.n_states)
 
 
-def _actions(space: Counts) -> _Names:
-    return _Names("action", space.action_labels, space.n_actions or 0)
+def _actions(space: Counts) -> Names:
+    return Names("action", space.action_labels, space.n_actions or 0)
 
 
 # -- tables ----------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _long_columns(given: Any) -> bool:
     return all(isinstance(column, (list, tuple, np.ndarray)) for column in given.values())
 
 
-def _by_index(name: str, given: Any, states: _Names) -> Any:
+def _by_index(name: str, given: Any, states: Names) -> Any:
     """A Series of pandas as a mapping by its index; what else there is as it is.
 
     An index of two levels holds states and actions. Rows that are only numbered say no more than a list.
@@ -258,7 +258,7 @@ def read_distribution(name: str, given: Any, space: Counts) -> Any:
     return weights
 
 
-def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[Any, Any]] | None:
+def _weights_by_label(name: str, given: Any, states: Names) -> Iterable[tuple[Any, Any]] | None:
     if (table := _as_table(given)) is not None:
         labels, weights = table.column("state"), table.column("probability")
         if labels is None or weights is None:
@@ -282,7 +282,7 @@ def _weights_by_label(name: str, given: Any, states: _Names) -> Iterable[tuple[A
     return None
 
 
-def read_seed(name: str, given: Any, states: _Names) -> tuple[NDArray[np.int64], Floats]:
+def read_seed(name: str, given: Any, states: Names) -> tuple[NDArray[np.int64], Floats]:
     """Nodes and their weights, divided by their sum: of one node, several, weights by label, or an array.
 
     A list or tuple names nodes if all its entries are nodes; one of n numbers, for n nodes, holds weights.
@@ -313,7 +313,7 @@ def read_seed(name: str, given: Any, states: _Names) -> tuple[NDArray[np.int64],
     return chosen, weights[chosen]
 
 
-def _may_be_weights(listed: list[Any], states: _Names) -> bool:
+def _may_be_weights(listed: list[Any], states: Names) -> bool:
     """Whether a list has one number per node."""
     return len(listed) == states.size and not any(isinstance(entry, (str, tuple)) for entry in listed)
 
@@ -347,7 +347,7 @@ def read_rewards(name: str, given: Any, space: Counts) -> Any:
     return rewards.ravel()
 
 
-def _numbers_by_label(name: str, given: Any, actions: _Names) -> Any:
+def _numbers_by_label(name: str, given: Any, actions: Names) -> Any:
     """A frame as a mapping from states to numbers, or to numbers by action; what else there is as it is."""
     if (table := _as_table(given)) is None:
         return given
@@ -430,7 +430,7 @@ def _by_label(given: Any) -> bool:
     return isinstance(given, Mapping) or is_table(given) or callable(given) or labels
 
 
-def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tuple[Any, Any]]:
+def _rows(name: str, given: Any, states: Names, actions: Names) -> Iterable[tuple[Any, Any]]:
     """(state, choice) of every state that is given."""
     if (table := _as_table(given)) is not None:
         return _table_rows(name, table, actions)
@@ -443,7 +443,7 @@ def _rows(name: str, given: Any, states: _Names, actions: _Names) -> Iterable[tu
     return zip(map(states.name, range(states.size)), given, strict=True)
 
 
-def _table_rows(name: str, table: _Table, actions: _Names) -> Iterable[tuple[Any, Any]]:
+def _table_rows(name: str, table: _Table, actions: Names) -> Iterable[tuple[Any, Any]]:
     labels, taken, probabilities = (table.column(role) for role in ("state", "action", "probability"))
     if labels is not None and taken is not None:
         rows: dict[Any, dict[Any, Any]] = {}
@@ -466,7 +466,7 @@ def _table_rows(name: str, table: _Table, actions: _Names) -> Iterable[tuple[Any
     return [(label, dict(zip(wide, row, strict=True))) for label, row in zip(labels, rows_of, strict=True)]
 
 
-def _row(where: str, choice: Any, actions: _Names) -> Floats:
+def _row(where: str, choice: Any, actions: Names) -> Floats:
     """Probabilities of actions from one action, a mapping, or a row of numbers."""
     row = np.zeros(actions.size)
     if isinstance(choice, Mapping):
@@ -490,7 +490,7 @@ def _row(where: str, choice: Any, actions: _Names) -> Floats:
     return row
 
 
-def _is_row(choice: Any, actions: _Names) -> bool:
+def _is_row(choice: Any, actions: Names) -> bool:
     if isinstance(choice, tuple) and actions.find(choice) is not None:
         return False
     return not isinstance(choice, (str, bytes)) and np.ndim(choice) == 1

@@ -246,10 +246,10 @@ def require_entries(indptr: Any, indices: Any, values: Any) -> None:
     if values.dtype.kind != "f" and values[entry] > 0:
         raise ValueError(f"counts[{row}, {column}] is {values[entry]}, beyond 2**53; scale the counts down")
     kind = "negative" if values[entry] < 0 and np.isfinite(values[entry]) else "not a finite number"
-    raise ValueError(
-        f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; "
-        "counts and probabilities are at least 0"
-    )
+    remedy = "counts and probabilities are at least 0"
+    if kind == "negative" and row == column:
+        remedy += "; rates of continuous time, whose diagonal is negative, go to solve_rates(Q)"
+    raise ValueError(f"counts[{row}, {column}] is {values[entry]!s}, which is {kind}; {remedy}")
 
 
 # -- graphs, by their public methods -------------------------------------------------------------------------

@@ -87,23 +87,34 @@ def stationary_distributions(
         distribution, outcome = _discounted(chain, gamma, initial, method, controls)
         return Distributions(distribution, (distribution,), outcome)
     rates, _ = chain.extended()
+    return distributions_of_rates(rates, chain.n, initial if follow_initial else None, method, controls)
+
+
+def distributions_of_rates(
+    rates: csr_array, n_states: int, initial: Floats | None, method: str, controls: Controls
+) -> Distributions:
+    """The distribution of every recurrent class of rates between nodes: states first, then hubs.
+
+    Each state's share of time, ``x_j sum_k W_jk = sum_i x_i W_ij``: rows need not sum to 1. From ``initial``,
+    the mixture that the chain ends up in.
+    """
     classes = find_classes(rates)
-    outcomes = [solve_class(rates, nodes, chain.n, method, controls) for nodes in classes.recurrent]
+    outcomes = [solve_class(rates, nodes, n_states, method, controls) for nodes in classes.recurrent]
     distributions = []
     for nodes, outcome in zip(classes.recurrent, outcomes, strict=True):
         distribution = np.zeros(rates.shape[0])
         distribution[nodes] = outcome.distribution
-        distributions.append(distribution[: chain.n] / distribution[: chain.n].sum())
+        distributions.append(distribution[:n_states] / distribution[:n_states].sum())
     worst = combined(outcomes)
     if len(distributions) == 1:
         return Distributions(distributions[0], (distributions[0],), worst)
-    if initial is None or not follow_initial:
+    if initial is None:
         return Distributions(None, tuple(distributions), worst)
     share, found = _absorption(rates, classes, initial, method, controls)
     outcome = combined([*outcomes, found])
     if worst.error is not None and found.error is not None:
         outcome.error = worst.error + found.error  # relative errors of the two factors of every entry
-    mixture = np.zeros(chain.n)
+    mixture = np.zeros(n_states)
     for weight, distribution in zip(share, distributions, strict=True):
         mixture += weight * distribution
     return Distributions(mixture, tuple(distributions), outcome)
