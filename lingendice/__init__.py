@@ -42,14 +42,17 @@ if TYPE_CHECKING:
     from lingendice.io.read import read_transitions as read_transitions
     from lingendice.results.audit import Audit as Audit
     from lingendice.results.audit import audit as audit
+    from lingendice.results.chain_times import ChainTimes as ChainTimes
     from lingendice.results.ridge_path import RidgePath as RidgePath
     from lingendice.results.ridge_path import ridge_path as ridge_path
+    from lingendice.results.sensitivity import Sensitivity as Sensitivity
     from lingendice.streaming.online import OnlineRatio as OnlineRatio
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "ChainTimes",
     "Check",
     "Comparison",
     "ContinuousSolution",
@@ -67,6 +70,7 @@ __all__ = [
     "RidgePath",
     "RowOrderWarning",
     "RowSumWarning",
+    "Sensitivity",
     "SeveralDistributions",
     "Solution",
     "Status",
@@ -100,8 +104,10 @@ _MODULES = {
 }  # fmt: skip
 _HOMES = {
     "Audit": "results.audit",
+    "ChainTimes": "results.chain_times",
     "OnlineRatio": "streaming.online",
     "RidgePath": "results.ridge_path",
+    "Sensitivity": "results.sensitivity",
     "audit": "results.audit",
     "read_transitions": "io.read",
     "ridge_path": "results.ridge_path",

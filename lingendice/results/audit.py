@@ -1,9 +1,10 @@
-"""What the data can identify, found in O(nnz) without solving anything."""
+"""What the data can identify, found in O(nnz) without solving anything; what the chain is like in time."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from lingendice.results.solution import Solution
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+    from lingendice.results.chain_times import ChainTimes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +58,21 @@ class Audit(Shown):
     """Of the ratio; known once solved: pass a Solution."""
     state_labels: tuple[Any, ...] | None = None
     action_labels: tuple[Any, ...] | None = None
+    operator: EmpiricalOperator | None = None
+
+    @cached_property
+    def times(self) -> ChainTimes:
+        """Recurrence times, spectral gap, relaxation time and Kemeny's constant; computed when first read.
+
+        One stationary solve, and eigenvalues and an inverse, O(n^3), of classes of up to 1,500 states.
+        """
+        from lingendice.results.chain_times import chain_times
+
+        if self.operator is None or len(self.periods) != len(self.recurrent_classes):
+            raise ValueError(
+                "the times of a chain whose rows lie on a cluster are not computed; audit them here"
+            )
+        return chain_times(self.operator, self.recurrent_classes, self.periods)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as strict JSON types."""
@@ -73,6 +91,7 @@ class Audit(Shown):
             "least_covered_state": self.least_covered[0],
             "least_coverage": self.least_covered[1],
             "effective_sample_size": self.effective_sample_size,
+            "times": self.times.to_dict() if "times" in self.__dict__ else None,
         }
 
     def plot(self, kind: str | None = None, *, ax: Any = None) -> Any:
@@ -117,6 +136,8 @@ class Audit(Shown):
             rows.append(
                 ("effective sample size", f"{self.effective_sample_size:,.0f} of {amount(self.transitions)}")
             )
+        if "times" in self.__dict__:
+            rows += self.times._table()
         for remedy in self.remedies():
             rows.append(("note", remedy))
         return rows
@@ -157,6 +178,9 @@ def audit(
     >>> import lingendice as lg
     >>> lg.audit([[0, 1], [1, 0]]).periods
     (2,)
+    >>> times = lg.audit([[90, 10], [30, 70]]).times
+    >>> times.recurrence.round(3), [round(time, 3) for time in times.relaxation]
+    (array([1.333, 4.   ]), [2.5])
     """
     terms: dict[str, Any] = {
         "policy": policy, "initial": initial, "leak": leak, "restart": restart, "terminal": terminal
@@ -218,6 +242,7 @@ def audit_operator(
         effective_sample_size=effective_sample_size,
         state_labels=counts.state_labels,
         action_labels=counts.action_labels,
+        operator=operator,
     )
 
 

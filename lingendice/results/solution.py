@@ -27,6 +27,7 @@ from lingendice.results.interval import Influence, interval
 from lingendice.results.plots import plot_solution
 from lingendice.results.result import Result, Row
 from lingendice.results.returns import average_scores, end_share, episode_interval
+from lingendice.results.sensitivity import Sensitivity, sensitivity
 from lingendice.results.status import Status
 from lingendice.results.tables import solution_frame
 from lingendice.results.targets import Interval, ValueScores
@@ -510,6 +511,13 @@ class Solution(Result):
     def value_scores(self) -> ValueScores:
         """Rows whose products add up to the variance of the value, for comparisons on one log."""
         return self.influence().value_scores()
+
+    def sensitivity(self, of: Any = "value", *, entry: Any = None) -> Sensitivity:
+        """The derivative of the value, a function on cells or an ``entry`` of "stationary" by every row of K.
+
+        One adjoint solve. ``sol.sensitivity().row_pairs()`` lists the rows that matter most.
+        """
+        return sensitivity(self, of, entry)
 
     # -- for people and machines -----------------------------------------------------------------
 
