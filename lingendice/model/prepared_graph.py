@@ -12,7 +12,6 @@ import numpy as np
 from lingendice.data.by_label import state_names
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.labels import label_or_number
 from lingendice.model.transition_rows import TransitionRows, add_hub
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ class PreparedGraph:
     @property
     def nodes(self) -> tuple[Any, ...]:
         """The nodes, in the order of the columns of a matrix of ranks."""
-        return tuple(label_or_number(self.counts.state_labels, node) for node in range(len(self)))
+        labels = self.counts.state_labels
+        return tuple(range(len(self))) if labels is None else labels
 
     @cached_property
     def names(self) -> Any:

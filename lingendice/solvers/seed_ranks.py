@@ -38,9 +38,9 @@ MOST_SWEEPS = 150
 """Sweeps of a block before its seeds are solved one by one, where slow convergence is extrapolated."""
 LEAST_PUSHED = 20_000
 """Nodes from which on forward push is tried: sweeps of fewer take a few milliseconds."""
-PUSHED_SHARE = 4
-"""Edges that may be pushed, in numbers of edges of the graph: as many as sweeps would read in a tenth of
-their time. A push costs about ten times as much as an edge of a sweep."""
+PUSHED_SHARE = 0.1
+"""Edges that may be pushed, in numbers of edges of the graph, before sweeps take over. Sweeps read each edge
+some forty times, and a push costs about fifty times as much: this is a tenth of their time."""
 FIRST_LIMIT, NEXT_LIMIT = 1e-3, 0.25
 
 
