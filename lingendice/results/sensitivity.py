@@ -93,14 +93,19 @@ def sensitivity(solution: Solution, of: Any, entry: Any) -> Sensitivity:
         )
     if isinstance(of, str) and of in ("return", "length"):
         raise ValueError(f"of={of!r} has no sensitivity yet; of='value' has, or pass a function on cells")
-    mu, operator = _states(solution), solution.operator
+    if len(solution.state_distributions) > 1:
+        raise ValueError(
+            "the sensitivity is that of one recurrent class, and the chain has several: a row that leads "
+            "from one to another changes which there are; take gamma < 1"
+        )
+    mu, operator = solution._single(), solution.operator
     identified = 1.0
     if isinstance(of, str) and of == "value" and entry is None:
         read_target(solution, of, None)
         values, estimate, identified = (
             solution.state_values,
             float(solution.value or 0.0),
-            1.0 - solution.leak,
+            solution._identified,
         )
     else:
         function, estimate = _function(solution, of, entry)
@@ -114,13 +119,6 @@ def sensitivity(solution: Solution, of: Any, entry: Any) -> Sensitivity:
         labels=operator.counts.state_labels,
         action_labels=operator.counts.action_labels,
     )
-
-
-def _states(solution: Solution) -> Floats:
-    """The one distribution over states; an error where there are several."""
-    _ = solution.stationary
-    assert solution.state_distribution is not None
-    return solution.state_distribution
 
 
 def _function(solution: Solution, of: Any, entry: Any) -> tuple[Floats, float]:

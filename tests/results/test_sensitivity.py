@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from problems import logged_mdp
@@ -89,6 +91,36 @@ def test_a_policy_over_logged_actions(gamma):
     assert found.along(change) == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize("gamma", [1.0, 0.8])
+@pytest.mark.parametrize("leaks", [False, True])
+def test_logs_with_ends_and_leaks(gamma, leaks):
+    """Episodes that end, a state without outgoing transitions, and a row that is moved by counts."""
+    rng = np.random.default_rng(5)
+    state, onward = rng.integers(0, 5, 300), rng.integers(0, 6 if leaks else 5, 300)
+    log = {"state": state, "next_state": onward, "terminal": rng.random(300) < 0.2, "n_states": 6}
+    counts = lg.Counts.from_transitions(**log, reward=rng.normal(size=300), episode=np.arange(300))
+    reward, cell = counts.reward, 2
+    first = counts.indptr[cell]
+    move = 1e-5 * counts.cell_count[cell]
+
+    def solved(sign):
+        count = counts.count.astype(float)
+        count[first] += sign * move
+        count[first + 1] -= sign * move
+        moved = lg.Counts(6, None, counts.indptr, counts.indices, count, initial_count=counts.initial_count)
+        start = counts.initial_count / counts.initial_count.sum()
+        restart = np.full(6, 1 / 6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lg.LeakWarning)
+            return lg.solve(moved, gamma, reward=np.nan_to_num(reward), initial=start, restart=restart)
+
+    exact = (solved(1).value - solved(-1).value) / 2e-5
+    change = np.zeros((6, 6))
+    change[cell, counts.indices[first]], change[cell, counts.indices[first + 1]] = 1.0, -1.0
+    assert (solved(0).leak > 0.001) == leaks
+    assert solved(0).sensitivity().along(change) == pytest.approx(exact, rel=1e-6)
+
+
 def test_pairs_are_named_and_sorted():
     counts = lg.Counts.from_transitions(list("abcabcb"), list("bcabcba"))
     found = lg.solve(counts, reward={"a": 0.0, "b": 1.0, "c": 5.0}).sensitivity()
@@ -117,5 +149,6 @@ def test_what_is_refused():
         solution.sensitivity().along(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="exact equation"):
         lg.solve([[90, 10], [30, 70]], reward=[0, 1], ridge=0.1).sensitivity()
-    with pytest.raises(lg.SeveralDistributions):
-        lg.solve(np.eye(2), reward=[0, 1]).sensitivity()
+    for given in ({}, {"initial": [0.5, 0.5]}):
+        with pytest.raises(ValueError, match="that of one recurrent class"):
+            lg.solve(np.eye(2), reward=[0, 1], **given).sensitivity([1.0, 2.0])
