@@ -1,4 +1,10 @@
-"""Mean times until a chain in continuous time first enters one of some states."""
+"""Mean times until a chain in continuous time first enters one of some states.
+
+References
+----------
+C. A. O'Cinneide (1993). Entrywise perturbation theory and error analysis for Markov chains. Numerische
+    Mathematik 65.
+"""
 
 from __future__ import annotations
 
