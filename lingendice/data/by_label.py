@@ -224,7 +224,7 @@ def read_state_sets(name: str, given: Any, space: Counts) -> tuple[tuple[Any, ..
 
 
 def _read_states(name: str, given: Any, space: Counts) -> NDArray[np.int64]:
-    states = _states(space)
+    states = state_names(space)
     single = states.find(given)
     if single is not None:
         return np.array([single])
