@@ -11,6 +11,7 @@ from lingendice.data.counts import Counts
 from lingendice.data.episodes import EpisodeEndWarning, RowOrderWarning, UnusedColumnWarning
 from lingendice.data.interrupts import Interrupted
 from lingendice.data.matrices import RowSumWarning
+from lingendice.data.paths import OverlapWarning
 from lingendice.data.transitions import Transitions
 from lingendice.hitting import Hitting, hitting
 from lingendice.model.operator import EmpiricalOperator
@@ -67,6 +68,7 @@ __all__ = [
     "OnlineRatio",
     "PreparedGraph",
     "RatesSolution",
+    "OverlapWarning",
     "RidgePath",
     "RowOrderWarning",
     "RowSumWarning",

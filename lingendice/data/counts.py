@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,8 @@ from lingendice.kernels.parallel import resolve_threads
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from lingendice.data.logs import Log
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counts(Hinted):
@@ -37,7 +39,7 @@ class Counts(Hinted):
     ``state * n_actions + action``. Pairs are held in compressed rows, one row per cell; the column
     ``n_states`` stands for "the episode ended in a terminal state".
 
-    Build one with :meth:`from_transitions` or :meth:`from_matrix`; add two with ``+``.
+    Build one with :meth:`from_transitions`, :meth:`from_paths` or :meth:`from_matrix`; add two with ``+``.
     """
 
     n_states: int
@@ -55,6 +57,8 @@ class Counts(Hinted):
     episodes: Episodes | None = None
     has_sample_size: bool = True
     """False for graphs and row-stochastic matrices: they say nothing of how much data is behind them."""
+    lag: int = 1
+    """Steps between the two states of every pair; beyond 1 the pairs of a path overlap."""
 
     known_as = "Counts"
 
@@ -165,7 +169,8 @@ class Counts(Hinted):
         -----
         Where episodes are known, every next state is compared with the state of the following row of its
         episode, unless the row is terminal or truncated or rows have weights; a :class:`RowOrderWarning`
-        tells of rows that disagree.
+        tells of rows that disagree. Pairs ``(x[:-k], x[k:])`` of one path overlap; an :class:`OverlapWarning`
+        names :meth:`from_paths`, which counts them for intervals that hold.
 
         Takes O(N + n_cells) memory and about two passes over the data, whatever ``n_states`` is.
 
@@ -193,10 +198,8 @@ class Counts(Hinted):
         if derive:
             log, last_rows = with_next_states(log, cut_off, ends_of(ends, columns))
             warn_last_rows(last_rows, ends, columns)
-        elif log.runs is not None and log.weight is None:
-            n_breaks, row = count_breaks(log.state, log.next_state, log.runs)
-            if n_breaks:
-                warn_breaks(n_breaks, f"row {row if order is None else order[row]}")
+        else:
+            _warn_rows(log, order)
         if log.reward is not None and state_labels is None and not derive:
             warn_swapped(log.state, log.next_state, log.reward)
         n_states = require_size("n_states", n_states, state_labels, (started.state, log.next_state))
@@ -209,6 +212,69 @@ class Counts(Hinted):
         if derive:  # an episode of one row that is left out began, too
             counted["initial_count"] = initial_counts(started, n_states)
         return cls(**counted, state_labels=state_labels, action_labels=action_labels)
+
+    @classmethod
+    def from_paths(
+        cls,
+        paths: Any,
+        lag: int = 1,
+        *,
+        weight: ArrayLike | None = None,
+        separator: str = ">",
+        ends: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        n_states: int | None = None,
+        keep_episodes: bool | None = None,
+        threads: int | None = None,
+    ) -> Counts:
+        """Count pairs of states ``lag`` steps apart in paths: journeys, trajectories, sequences of states.
+
+        Parameters
+        ----------
+        paths
+            A list of paths, each a list or an array of states or a string ``"a > b > c"``; one path as an
+            array or a list of states; a two-dimensional array with a path in each row; a frame (pandas,
+            polars, Arrow, or a dictionary of columns) with one row per state (``path``, ``state`` and, where
+            rows are not in order, ``time``) or one row per path (``path``, and ``count`` for how often it was
+            seen). States are integer ids or labels, as in :meth:`from_transitions`.
+        lag
+            Steps between the states of a pair. Every pair of a path counts, so that pairs overlap.
+        weight
+            How often each path was seen.
+        separator
+            What separates the states of a path that is a string; blanks around it do not matter.
+        ends
+            ``"terminal"``: a path ends after its last state, as a journey does. ``"truncated"``: recording
+            stopped there and the chain goes on, as in a simulation. By default ``"terminal"`` where there are
+            several paths and ``lag`` is 1, else ``"truncated"``.
+        columns
+            Names of the columns of a frame, as ``{"path": "id", "state": "channel", "time": "clicked"}``; the
+            usual names are found without it.
+        n_states
+            Number of states, where larger than what the paths happen to contain.
+        keep_episodes
+            Keep what each path contributed, which intervals rest on: by default up to 5,000,000 states.
+
+        Notes
+        -----
+        Each path is an episode. Intervals are clustered by path; a single path is cut into blocks that are
+        long compared with the lag, as pairs that overlap are not independent.
+
+        Takes O(states) memory; of strings each distinct one is read once.
+
+        Examples
+        --------
+        >>> import lingendice as lg
+        >>> lg.Counts.from_paths(["home > cart > buy", ["home", "exit"]])
+        Counts(4 states, 5 transitions, 5 distinct, 2 episodes)
+        >>> lg.Counts.from_paths([0, 0, 1, 1, 0, 1], lag=2)
+        Counts(2 states, 4 transitions at lag 2, 4 distinct, 1 episodes)
+        """
+        from lingendice.data.paths import count_paths
+
+        return cls(
+            **count_paths(paths, lag, weight, separator, ends, columns, n_states, keep_episodes, threads)
+        )
 
     @classmethod
     def from_matrix(cls, matrix: Any, *, weight: str | None = "weight", copy: bool = True) -> Counts:
@@ -399,7 +465,8 @@ class Counts(Hinted):
             size += f" x {self.n_actions:,} action{'s' * (self.n_actions != 1)}"
         if not self.has_sample_size:
             return f"Counts({size}, {self.count.size:,} edges or probabilities, not a sample)"
-        text = f"Counts({size}, {amount(self.total)} transitions, {self.count.size:,} distinct"
+        at_lag = f" at lag {self.lag:,}" if self.lag > 1 else ""
+        text = f"Counts({size}, {amount(self.total)} transitions{at_lag}, {self.count.size:,} distinct"
         if self.initial_count is not None:
             text += f", {amount(self.initial_count.sum())} episodes"
         return text + ")"
@@ -410,6 +477,8 @@ class Counts(Hinted):
             rows.append(("actions", f"{self.n_actions:,}"))
         shown = amount(self.total) if self.has_sample_size else "not a sample: edges or probabilities"
         rows.append(("transitions", shown))
+        if self.lag > 1:
+            rows.append(("lag", f"{self.lag:,}"))
         rows.append(("distinct", f"{self.count.size:,}"))
         if self.initial_count is not None:
             rows.append(("episodes", amount(self.initial_count.sum()) + (", kept" if self.episodes else "")))
@@ -446,7 +515,7 @@ class CellSums(Counts):
         reward: Floats | None, unrewarded: NDArray[np.bool_] | None = None,
     ) -> CellSums:  # fmt: skip
         """Sizes, labels and first states of ``frame``; ``terminal_count`` is None where nothing ended."""
-        kept = ("initial_count", "state_labels", "action_labels", "has_sample_size")
+        kept = ("initial_count", "state_labels", "action_labels", "has_sample_size", "lag")
         rows = {**Counts.empty(frame.n_states, frame.n_actions).__getstate__(), "count": cell_count[:0]}
         own = cls(**rows | {name: getattr(frame, name) for name in kept})
         own.__dict__.update(
@@ -463,6 +532,21 @@ class CellSums(Counts):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _warn_rows(log: Log, order: NDArray[Any] | None) -> None:
+    """Say of rows with next states that they are overlapping pairs of a path, or out of order."""
+    n_breaks, row = 0, 0
+    if log.runs is not None:
+        n_breaks, row = count_breaks(log.state, log.next_state, log.runs) if log.weight is None else (0, 0)
+    if log.action is None and (n_breaks or log.runs is None):
+        from lingendice.data.paths import find_lag, warn_overlap
+
+        if (lag := find_lag(log.state, log.next_state)) is not None:
+            warn_overlap(lag)
+            return
+    if n_breaks:
+        warn_breaks(n_breaks, f"row {row if order is None else order[row]}")
 
 
 def _same(first: Any, second: Any) -> bool:

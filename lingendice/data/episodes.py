@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import Floats, first_bad, outside_level, plain_array, require_length
-from lingendice.data.rows import stable_order
+from lingendice.data.rows import row_of_entry, stable_order
 
 if TYPE_CHECKING:
     from lingendice.data.counts import Counts
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 FEW_CLUSTERS = 20
 """Below this many episodes a note says that the interval is rough."""
+MOST_BLOCKS, ENOUGH_BLOCKS, LEAST_BLOCKS, LAGS_PER_BLOCK = 100, 20, 8, 8
+"""Blocks of a single path: correlation alone does not take them below enough, nor a lag below the least."""
+LARGEST_CORRELATION = 0.15
+"""Between the visits of blocks that follow each other."""
 LOOKED_AT = 10_000
 """Rows that are looked at for columns given in another order."""
 _STEP = 1 << 16  # rows compared at a time: what is compared stays in the cache
@@ -195,6 +199,11 @@ class Sample(NamedTuple):
 def group_sample(counts: Counts) -> Sample:
     """Episodes where kept, blocks of a single path, or single transitions."""
     episodes = counts.episodes
+    if episodes is None and counts.lag > 1:
+        raise ValueError(
+            f"pairs at lag {counts.lag} overlap, and these counts do not know which belong to one path: "
+            "build them by Counts.from_paths(..., keep_episodes=True), and save them as .npz, not .parquet"
+        )
     if episodes is None:
         note = (
             "transitions taken as a Markov chain's, not clustered: build the counts with episode= (and "
@@ -203,13 +212,40 @@ def group_sample(counts: Counts) -> Sample:
         return Sample(None, 0, None, math.inf, note)
     n = episodes.first_state.size
     if n == 1:
-        blocks = max(2, min(100, math.isqrt(episodes.entry.size)))
+        blocks = _number_of_blocks(counts, episodes)
         cluster = np.arange(episodes.entry.size) * blocks // episodes.entry.size
         return Sample(cluster, blocks, None, blocks - 1, f"one path cut into {blocks} blocks")
     note = f"clustered by {n:,} episodes"
     if n < FEW_CLUSTERS:
         note += ", few enough that the interval is rough"
     return Sample(episodes.episode, n, episodes.first_state, n - 1, note, _first_weights(episodes))
+
+
+def _number_of_blocks(counts: Counts, episodes: Episodes) -> int:
+    """Into how many blocks one path is cut: as many as are nearly independent of each other.
+
+    Blocks of L pairs at lag k share what reaches over their ends, 1 / 3 of k / L of the variance. What a path
+    remembers beyond its states (of a state that stands for several, where it came from) shows as correlation
+    between the visits of blocks that follow each other.
+    """
+    from scipy.sparse import csr_array
+
+    rows = episodes.entry.size
+    most = max(LEAST_BLOCKS, rows // (LAGS_PER_BLOCK * counts.lag))
+    blocks = max(2, min(MOST_BLOCKS, math.isqrt(rows), most))
+    cell = row_of_entry(counts.indptr)[episodes.entry]
+    while blocks > ENOUGH_BLOCKS:
+        block = np.arange(rows) * blocks // rows
+        visits = csr_array((np.ones(rows), (block, cell)), shape=(blocks, counts.n_cells))
+        mean = np.asarray(visits.sum(axis=0)).ravel() / blocks
+        # Of centered visits v: sums of v_b v_b and of v_b v_(b+1), without a dense array of them.
+        along = np.asarray(visits @ mean).ravel()
+        spread = float(visits.multiply(visits).sum() - blocks * (mean @ mean))
+        joint = float(visits[:-1].multiply(visits[1:]).sum() - along[:-1].sum() - along[1:].sum())
+        if joint + (blocks - 1) * float(mean @ mean) <= LARGEST_CORRELATION * spread:
+            break
+        blocks = max(ENOUGH_BLOCKS, blocks // 2)
+    return blocks
 
 
 def _first_weights(episodes: Episodes) -> Floats | None:

@@ -30,6 +30,10 @@ def merge(first: Counts, second: Counts, threads: int | None = None) -> Counts:
         return first
     if _is_identity(first):
         return second
+    if first.lag != second.lag:
+        raise ValueError(
+            f"counts at lag {first.lag} and lag {second.lag} do not add up: count both logs at one lag"
+        )
     first, second = _align(first, second)
     for one, other in ((first, second), (second, first)):
         # States and actions that were never seen take nothing from a log, kept episodes included.

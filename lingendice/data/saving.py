@@ -267,7 +267,7 @@ def _by_suffix(path: str | Path, choices: Mapping[str, Callable[..., Any]]) -> C
     return chosen
 
 
-_PLAIN = ("n_states", "n_actions", "has_sample_size")
+_PLAIN = ("n_states", "n_actions", "has_sample_size", "lag")
 _LABELS = ("state_labels", "action_labels")
 
 
@@ -281,7 +281,7 @@ def fields_of(
     record: Mapping[str, Any], arrays: Mapping[str, Any], episodes: Episodes | None
 ) -> dict[str, Any]:
     """Fields of counts from a record and the arrays beside it."""
-    plain = {name: record[name] for name in _PLAIN}
+    plain = {name: record[name] for name in _PLAIN if name in record}  # older files know of no lag
     labels = {name: read_labels(record[name]) for name in _LABELS}
     return {**plain, **labels, "episodes": episodes, **arrays}
 
