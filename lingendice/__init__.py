@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from lingendice import io as io
     from lingendice import policies as policies
     from lingendice.io.read import read_transitions as read_transitions
+    from lingendice.results.attribution import Attribution as Attribution
+    from lingendice.results.attribution import removal_effects as removal_effects
     from lingendice.results.audit import Audit as Audit
     from lingendice.results.audit import audit as audit
     from lingendice.results.chain_times import ChainTimes as ChainTimes
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Attribution",
     "Audit",
     "ChainTimes",
     "Check",
@@ -94,6 +97,7 @@ __all__ = [
     "policies",
     "prepare",
     "read_transitions",
+    "removal_effects",
     "report",
     "ridge_path",
     "solve",
@@ -105,6 +109,7 @@ _MODULES = {
     "baselines", "distributed", "divergences", "embed", "environments", "features", "gpu", "io", "policies",
 }  # fmt: skip
 _HOMES = {
+    "Attribution": "results.attribution",
     "Audit": "results.audit",
     "ChainTimes": "results.chain_times",
     "OnlineRatio": "streaming.online",
@@ -112,6 +117,7 @@ _HOMES = {
     "Sensitivity": "results.sensitivity",
     "audit": "results.audit",
     "read_transitions": "io.read",
+    "removal_effects": "results.attribution",
     "ridge_path": "results.ridge_path",
 }
 """Modules of public names that load when first asked for."""

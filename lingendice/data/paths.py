@@ -89,7 +89,7 @@ def read_paths(
         raise ValueError(
             f"separator={separator!r} cannot stand between two states; give a string such as '>'"
         )
-    if _is_frame(paths):
+    if is_frame(paths):
         read = _from_frame(paths, separator, columns or {})
     elif columns:
         raise ValueError("columns= names the columns of a frame, and paths is none; leave it out")
@@ -110,7 +110,8 @@ def _weights(weight: Any, n_paths: int) -> Array:
     return found.astype(np.int64 if found.dtype.kind in "biu" else np.float64)
 
 
-def _is_frame(paths: Any) -> bool:
+def is_frame(paths: Any) -> bool:
+    """Whether paths are a frame, or a dictionary of columns."""
     return isinstance(paths, Mapping) or hasattr(paths, "columns") or hasattr(paths, "column_names")
 
 
@@ -267,19 +268,19 @@ def _of_strings(given: list[str], separator: str) -> Paths:
     """Strings, of which each distinct one is split once: journeys repeat."""
     number: dict[str, int] = {}
     which = np.fromiter((number.setdefault(path, len(number)) for path in given), np.int64, len(given))
-    first = {}
-    if any("" in (part.strip() for part in path.split(separator)) for path in number):
-        first = {path: row for row, path in reversed(list(enumerate(given)))}
-    parts = [_split(path, separator, first.get(path, 0)) for path in number]
+    parts = [_split(path, separator, None) or _split(path, separator, given.index(path)) for path in number]
     (state,), labels = encode(("state",), (list(chain.from_iterable(parts)),))
     length = np.fromiter(map(len, parts), np.int64, len(parts))
     distinct = Paths(state, np.concatenate([[0], np.cumsum(length)]), labels)
     return distinct if len(number) == len(given) else distinct.take(which)
 
 
-def _split(path: str, separator: str, number: int) -> list[str]:
+def _split(path: str, separator: str, number: int | None) -> list[str]:
+    """The states of a string; where it is no path, none without the ``number`` that the error would name."""
     states = [state.strip() for state in path.split(separator.strip())]
     if "" in states:
+        if number is None:
+            return []
         what = "is empty; leave it out" if states == [""] else f"is {path!r}, with a state that has no name"
         raise ValueError(f"paths[{number}] {what}")
     return states

@@ -23,6 +23,7 @@ from lingendice.data.display import printable
 from lingendice.results.tables import TOP_CELLS, cell_name, contributions
 
 if TYPE_CHECKING:
+    from lingendice.results.attribution import Attribution
     from lingendice.results.audit import Audit
     from lingendice.results.comparison import Comparison
     from lingendice.results.continuous_solution import ContinuousSolution
@@ -456,3 +457,23 @@ def _named(ax: Any, place: NDArray[Any], names: Sequence[str]) -> None:
 
 def _cell_axis(n_actions: int | None) -> str:
     return "state" if n_actions is None else "state, action"
+
+
+# -- attribution ----------------------------------------------------------------------------------------
+
+
+def plot_attribution(found: Attribution, level: float, ax: Any = None) -> Any:
+    """Shares of the channels that have most, with their intervals."""
+    return panels([partial(_shares, found, level)], ax)
+
+
+def _shares(found: Attribution, level: float, ax: Any) -> None:
+    top = np.argsort(-found.share, kind="stable")[:TOP_CELLS]
+    interval, place = found.interval(level), np.arange(top.size)[::-1]
+    share = found.share[top]
+    ends = np.stack([share - interval.low[top], interval.high[top] - share])
+    ax.errorbar(share, place, xerr=ends, fmt="o", color=BLUE, markersize=6, capsize=4, linewidth=1.6)
+    dress(ax, "Share of the conversions" if found.total == found.conversions else "Share of the value",
+          f"{level:.0%} intervals")  # fmt: skip
+    _named(ax, place, [str(found.channels[i]) for i in top])
+    ax.set_xlim(left=0.0)
