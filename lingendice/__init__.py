@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from lingendice.results.audit import Audit as Audit
     from lingendice.results.audit import audit as audit
     from lingendice.results.chain_times import ChainTimes as ChainTimes
+    from lingendice.results.lags import Lags as Lags
+    from lingendice.results.lags import lags as lags
+    from lingendice.results.markov_order import MarkovOrder as MarkovOrder
+    from lingendice.results.markov_order import markov_order as markov_order
     from lingendice.results.ridge_path import RidgePath as RidgePath
     from lingendice.results.ridge_path import ridge_path as ridge_path
     from lingendice.results.sensitivity import Sensitivity as Sensitivity
@@ -66,7 +70,9 @@ __all__ = [
     "Hitting",
     "Interrupted",
     "Interval",
+    "Lags",
     "LeakWarning",
+    "MarkovOrder",
     "NotAvailableYet",
     "OnlineRatio",
     "PreparedGraph",
@@ -93,6 +99,8 @@ __all__ = [
     "features",
     "hitting",
     "io",
+    "lags",
+    "markov_order",
     "pagerank",
     "policies",
     "prepare",
@@ -112,11 +120,15 @@ _HOMES = {
     "Attribution": "results.attribution",
     "Audit": "results.audit",
     "ChainTimes": "results.chain_times",
+    "Lags": "results.lags",
+    "MarkovOrder": "results.markov_order",
     "OnlineRatio": "streaming.online",
     "RidgePath": "results.ridge_path",
     "Sensitivity": "results.sensitivity",
     "audit": "results.audit",
     "read_transitions": "io.read",
+    "lags": "results.lags",
+    "markov_order": "results.markov_order",
     "removal_effects": "results.attribution",
     "ridge_path": "results.ridge_path",
 }

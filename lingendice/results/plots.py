@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lingendice.results.audit import Audit
     from lingendice.results.comparison import Comparison
     from lingendice.results.continuous_solution import ContinuousSolution
+    from lingendice.results.lags import Lags
     from lingendice.results.ridge_path import RidgePath
     from lingendice.results.solution import Solution
 
@@ -477,3 +478,46 @@ def _shares(found: Attribution, level: float, ax: Any) -> None:
           f"{level:.0%} intervals")  # fmt: skip
     _named(ax, place, [str(found.channels[i]) for i in top])
     ax.set_xlim(left=0.0)
+
+
+# -- lags -----------------------------------------------------------------------------------------------
+
+
+def plot_lags(found: Lags, level: float, kind: str | None, ax: Any = None) -> Any:
+    """Draw implied timescales and the Chapman-Kolmogorov comparison; see ``Lags.plot``."""
+    drawers: dict[str, Callable[[Any], None]] = {"timescales": partial(_timescales, found, level)}
+    if found.chapman_kolmogorov:
+        drawers["chapman_kolmogorov"] = partial(_chapman_kolmogorov, found)
+    why = "no lag beyond the first is a multiple of it"
+    return draw_kind(drawers, kind, ("timescales", "chapman_kolmogorov"), why, ax)
+
+
+def _timescales(found: Lags, level: float, ax: Any) -> None:
+    """One line per process; below the diagonal a process is over before the lag is."""
+    low, high = found.interval(level)
+    lags, colors = np.array(found.lags, float), (BLUE, ORANGE, VERMILION)
+    for k in range(found.timescales.shape[1]):
+        scale, color = found.timescales[:, k], colors[k % len(colors)]
+        shown = np.isfinite(scale) & np.isfinite(high[:, k]) & (scale > 0.0)
+        ends = np.stack([scale - low[:, k], high[:, k] - scale])[:, shown]
+        marker = "os^Dv"[k % 5]
+        style = {"fmt": f"{marker}-", "color": color, "capsize": 3, "linewidth": 1.2}
+        ax.errorbar(lags[shown], scale[shown], yerr=ends, label=f"process {k + 1}", **style)
+    ax.plot(lags, lags, color=GRAY, linestyle="--", linewidth=1.0, label="the lag itself")
+    dress(ax, "Implied timescales", "lag (steps)", f"steps, {level:.0%} intervals")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    legend(ax)
+
+
+def _chapman_kolmogorov(found: Lags, ax: Any) -> None:
+    """Predicted probabilities as lines, counted ones as points with two standard errors."""
+    colors = (BLUE, ORANGE, VERMILION, INK, GRAY)
+    for k, name in enumerate(dict.fromkeys(one.name for one in found.chapman_kolmogorov)):
+        rows = [one for one in found.chapman_kolmogorov if one.name == name]
+        lag, color = [one.lag for one in rows], colors[k % len(colors)]
+        ax.plot(lag, [one.predicted for one in rows], color=color, linewidth=1.2)
+        ax.errorbar(lag, [one.estimated for one in rows], yerr=[2.0 * one.estimated_error for one in rows],
+                    fmt="os^Dv"[k % 5], color=color, capsize=3, label=printable(name))  # fmt: skip
+    dress(ax, "Chapman-Kolmogorov: line predicted", "lag (steps)", "still in the set, two standard errors")
+    legend(ax)
