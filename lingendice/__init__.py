@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lingendice.data.checks import NotAvailableYet
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import EpisodeEndWarning, RowOrderWarning, UnusedColumnWarning
+from lingendice.data.episodes import EpisodeEndWarning, OverlapWarning, RowOrderWarning, UnusedColumnWarning
 from lingendice.data.interrupts import Interrupted
 from lingendice.data.matrices import RowSumWarning
-from lingendice.data.paths import OverlapWarning
 from lingendice.data.transitions import Transitions
 from lingendice.hitting import Hitting, hitting
 from lingendice.model.operator import EmpiricalOperator

@@ -5,7 +5,7 @@ wrong usage or input, 3 where a check fails (``--strict``), 130 after Ctrl-C, 14
 reader of the output went away.
 """
 
-from lingendice.cli import commands, showcase  # noqa: F401  (importing them registers their commands)
+from lingendice.cli import commands, paths, showcase  # noqa: F401  (importing them registers their commands)
 from lingendice.cli.app import app
 
 __all__ = ["app"]

@@ -268,7 +268,7 @@ class Counts(Hinted):
         >>> lg.Counts.from_paths(["home > cart > buy", ["home", "exit"]])
         Counts(4 states, 5 transitions, 5 distinct, 2 episodes)
         >>> lg.Counts.from_paths([0, 0, 1, 1, 0, 1], lag=2)
-        Counts(2 states, 4 transitions at lag 2, 4 distinct, 1 episodes)
+        Counts(2 states, 4 transitions at lag 2, 3 distinct, 1 episodes)
         """
         from lingendice.data.paths import count_paths
 

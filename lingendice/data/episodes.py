@@ -36,6 +36,10 @@ class RowOrderWarning(UserWarning):
     arguments were given in another order."""
 
 
+class OverlapWarning(UserWarning):
+    """Pairs of states overlap: intervals that take them for independent ones are too narrow."""
+
+
 class EpisodeEndWarning(UserWarning):
     """A log has no next states: the last rows of its episodes were taken for ends, or left out."""
 

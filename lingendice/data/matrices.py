@@ -220,7 +220,7 @@ def require_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         remedy = "for state-action data use Counts.from_transitions(state, next_state, action=...)"
         if len(shape) == 1:
-            remedy = "for a sequence of states use Counts.from_transitions(states[:-1], states[1:])"
+            remedy = "for a sequence of states use Counts.from_paths(states)"
         elif len(shape) == 2 and shape[1] == 2:
             remedy = "for pairs of states use Counts.from_transitions(pairs[:, 0], pairs[:, 1])"
         raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import first_bad, numeric_array, outside_level, require_length, require_whole
-from lingendice.data.episodes import Runs, time_order
+from lingendice.data.episodes import OverlapWarning, Runs, time_order
 from lingendice.data.labels import Labels, encode
 from lingendice.data.last_rows import TERMINAL, TRUNCATED, require_ends
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, require_size, require_weights
@@ -31,10 +31,6 @@ LONGEST_LAG = 1000
 CLEARLY = 4.0
 """Difference of the roots of two numbers of mismatches: more than five standard deviations of chance."""
 _HEAD = 32  # rows that rule out most lags
-
-
-class OverlapWarning(UserWarning):
-    """Pairs of states overlap: intervals that take them for independent ones are too narrow."""
 
 
 class Paths(NamedTuple):

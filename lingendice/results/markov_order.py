@@ -151,7 +151,8 @@ def markov_order(
     MarkovOrder
         ``order 0``: next states depend on nothing; ``order 1``: on the present state alone; ``order 2``: on
         the last two. ``drift``: transitions are the same in all quarters of the log; ``step`` and ``path``
-        (of several paths): at all steps of a path, and in all paths.
+        (of several paths): at all steps of a path, and in all paths. A table of distinct paths, with how
+        often each was seen, tells nothing of drift and of single paths.
 
     Notes
     -----
@@ -167,7 +168,8 @@ def markov_order(
     lag = require_whole("lag", lag, at_least=1)
     level = require_number("level", level)
     require_ends(ends)
-    read = read_paths(paths, weight, separator, columns).repeated(MOST_KEPT)
+    given = read_paths(paths, weight, separator, columns)
+    read = given.repeated(MOST_KEPT)
     if ends is None:
         ends = TERMINAL if read.n_paths > 1 else TRUNCATED
     rows = _rows(_every(read, lag), ends == TERMINAL)
@@ -181,12 +183,14 @@ def markov_order(
         _test("order 0", none, rows.state, rows.following),
         _test("order 1", rows.state[known], rows.before[known], rows.following[known]),
         _test("order 2", pair[both], rows.earlier[both], rows.following[both]),
-        _test("drift", rows.state, quarter, rows.following),
     ]
+    if given.weight is None:  # a table of distinct paths has no order in time
+        tests.append(_test("drift", rows.state, quarter, rows.following))
     if read.n_paths > 1:
         step = np.minimum(rows.step, LATEST_STEP)
         tests.append(_test("step", rows.state, step, rows.following))
-        tests.append(_test("path", rows.state, rows.path, rows.following))
+        if given.weight is None:
+            tests.append(_test("path", rows.state, rows.path, rows.following))
     return MarkovOrder(tuple(tests), level, n, lag)
 
 

@@ -102,6 +102,8 @@ def workplace(tmp_path, monkeypatch):
         table = np.tile([1 - weight, weight], (3, 1))
         np.save(tmp_path / f"{name}.npy", table)
     np.savetxt(tmp_path / "policy.csv", table, delimiter=",")
+    np.save(tmp_path / "trajectory.npy", np.repeat(state, 3))
+    (tmp_path / "journeys.csv").write_text("path,count\nsearch > mail > buy,3\nmail,5\nsearch > social,4\n")
     return tmp_path
 
 

@@ -109,3 +109,11 @@ def test_nothing_to_compare_is_said():
     found = lg.markov_order([0, 1])
     assert found.order == 0
     assert "nothing to compare" in str(found)
+
+
+def test_a_table_of_distinct_paths_tells_nothing_of_drift():
+    paths, times = ["a > b > a", "b > b", "a > c"], [50, 30, 20]
+    grouped = lg.markov_order(paths, weight=times)
+    assert [test.name for test in grouped.tests] == ["order 0", "order 1", "order 2", "step"]
+    listed = lg.markov_order([path for path, n in zip(paths, times, strict=True) for _ in range(n)])
+    assert [listed[test.name] for test in grouped.tests[:2]] == list(grouped.tests[:2])
