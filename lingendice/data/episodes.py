@@ -198,6 +198,23 @@ class Sample(NamedTuple):
     note: str
     first_weight: Floats | None = None
     """Weight of every piece's first state, 1 on average; None where all weigh the same."""
+    are_blocks: bool = False
+    """Whether pieces are blocks of one path, which are alike but for chance."""
+
+    def effective_degrees(self, rows: Floats) -> float:
+        """Degrees of freedom of a standard error whose variance is the sum of the squares of ``rows``.
+
+        The squares of blocks that are alike differ by chance alone: their variance, 2 sigma^4 each where sums
+        are normal, gives the degrees of freedom, and n normal blocks count n.
+        """
+        if not self.are_blocks:
+            return effective_degrees(rows, self.degrees)
+        largest = float(np.abs(rows).max(initial=0.0))
+        squares = (rows / largest) ** 2 if largest > 0.0 else rows**2
+        spread = float((squares**2).sum() - squares.sum() ** 2 / self.n_clusters)
+        if not spread > 0.0:
+            return self.degrees
+        return max(1.0, min(self.degrees, 2.0 * float(squares.sum()) ** 2 / spread))
 
 
 def group_sample(counts: Counts) -> Sample:
@@ -218,7 +235,8 @@ def group_sample(counts: Counts) -> Sample:
     if n == 1:
         blocks = _number_of_blocks(counts, episodes)
         cluster = np.arange(episodes.entry.size) * blocks // episodes.entry.size
-        return Sample(cluster, blocks, None, blocks - 1, f"one path cut into {blocks} blocks")
+        note = f"one path cut into {blocks} blocks"
+        return Sample(cluster, blocks, None, blocks - 1, note, are_blocks=True)
     note = f"clustered by {n:,} episodes"
     if n < FEW_CLUSTERS:
         note += ", few enough that the interval is rough"

@@ -29,7 +29,6 @@ from lingendice.data.counts import CellSums, Counts
 from lingendice.data.episodes import (
     LONE_START,
     Sample,
-    effective_degrees,
     first_state_scores,
     group_sample,
     lone_start_rows,
@@ -263,8 +262,8 @@ class Influence(Entries):
         if not _is_identified(self.solution):
             return ValueScores(None, self.sample.degrees, self.note)
         rows = self.value().scores()
-        most = self.sample.degrees
-        return ValueScores(rows, effective_degrees(rows, most), self.note, most=most)
+        sample = self.sample
+        return ValueScores(rows, sample.effective_degrees(rows), self.note, most=sample.degrees)
 
     @property
     def note(self) -> str:
@@ -549,7 +548,7 @@ def standard_errors(
         function = wanted.function
         one = influence.value() if function is None else influence.functions(function[:, None])
         rows = one.scores()
-        return estimate, np.sqrt((rows**2).sum(axis=0)), effective_degrees(rows, influence.sample.degrees)
+        return estimate, np.sqrt((rows**2).sum(axis=0)), influence.sample.effective_degrees(rows)
     errors = np.full(wanted.entries.size, np.nan)
     # Where time is limited, one by one: an entry may take seconds.
     at_once = COLUMNS_AT_ONCE if controls.time_limit is None else 1

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import Floats, require_whole
 from lingendice.data.counts import Counts
 from lingendice.data.display import strict_json
-from lingendice.data.episodes import Sample, effective_degrees, group_sample
+from lingendice.data.episodes import Sample, group_sample
 from lingendice.data.interrupts import check
 from lingendice.data.labels import index_of, label_or_number
 from lingendice.data.paths import read_paths
@@ -251,7 +251,7 @@ class _Chain(NamedTuple):
         n = self.sample.n_clusters
         sums = csr_array((weight[used], (cluster[used], where[used])), shape=(n, self.entry.size))
         rows = (sums @ scores) * math.sqrt(n / max(n - 1.0, 1.0))
-        degrees = [effective_degrees(rows[:, k], self.sample.degrees) for k in range(scores.shape[1])]
+        degrees = [self.sample.effective_degrees(rows[:, k]) for k in range(scores.shape[1])]
         return np.sqrt((rows**2).sum(axis=0)), np.array(degrees)
 
 

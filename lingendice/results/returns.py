@@ -21,7 +21,7 @@ import numpy as np
 
 from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
-from lingendice.data.episodes import effective_degrees, group_sample
+from lingendice.data.episodes import group_sample
 from lingendice.data.rows import row_of_entry
 from lingendice.results.allowance import without_rounding
 from lingendice.results.targets import Interval, ValueScores
@@ -160,6 +160,6 @@ def average_scores(solution: Solution, average: float) -> ValueScores:
         moved = moved * episodes.weight
     n = sample.n_clusters
     rows = without_rounding(np.bincount(sample.cluster, weights=moved, minlength=n) / total, none)
-    degrees = effective_degrees(rows, sample.degrees)
+    degrees = sample.effective_degrees(rows)
     rows = rows * math.sqrt(n / max(n - 1, 1))
     return ValueScores(rows[:, None], degrees, sample.note, most=sample.degrees)

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import t
 
 import lingendice as lg
-from lingendice.data.episodes import effective_degrees
+from lingendice.data.episodes import Sample, effective_degrees, group_sample
 
 ROWS = arrays(float, st.integers(1, 30), elements=st.floats(-1e3, 1e3))
 
@@ -58,3 +58,25 @@ def test_masked_times_are_missing():
     times = np.ma.array([3, 1, 2], mask=[False, True, False])
     with pytest.raises(ValueError, match=r"time\[1\] is missing \(masked"):
         lg.Counts.from_transitions([0, 1, 2], [1, 2, 0], episode=[0, 0, 0], time=times)
+
+
+def test_blocks_of_one_path_count_as_many_as_a_chi_squared_variance_says():
+    sample = Sample(np.arange(40), 40, None, 39.0, "", are_blocks=True)
+    rows = np.random.default_rng(0).normal(size=(4000, 40))
+    found = np.array([sample.effective_degrees(row) for row in rows])
+    assert 30.0 < np.median(found) <= 39.0  # where pieces differ in size, 40 normal ones count 13
+    assert sample._replace(are_blocks=False).effective_degrees(rows[0]) < 20.0
+    one = np.zeros(40)
+    one[3] = 5.0
+    assert sample.effective_degrees(one) < 2.1
+    assert sample.effective_degrees(np.zeros(40)) == 39.0
+
+
+@pytest.mark.parametrize(("lag", "most"), [(1, 100), (50, 25), (400, 8)])
+def test_one_path_is_cut_into_blocks_as_long_as_lag_and_memory_ask_for(lag, most):
+    rng = np.random.default_rng(1)
+    independent = rng.integers(0, 4, 10_000)
+    cut = group_sample(lg.Counts.from_paths(independent, lag))
+    assert abs(cut.n_clusters - most) <= 1
+    lasting = np.repeat(rng.permutation(20) % 4, 500)
+    assert group_sample(lg.Counts.from_paths(lasting, lag)).n_clusters == min(20, cut.n_clusters)
