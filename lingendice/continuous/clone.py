@@ -17,12 +17,22 @@ from lingendice.continuous.network import read_widths
 from lingendice.continuous.regression import Fitting, fit
 from lingendice.continuous.samples import PolicySamples, Scaling, prepare
 from lingendice.data.checks import Floats, require_positive, require_whole
-from lingendice.data.policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, normal_log_density
+from lingendice.data.policies import (
+    CallablePolicy,
+    ContinuousPolicy,
+    DiscretePolicy,
+    GaussianPolicy,
+    SampledPolicy,
+    normal_log_density,
+)
 from lingendice.data.transitions import Transitions
 
 SMALLEST_STD = 1e-3
 """Of the clone, in standard deviations of the logged action."""
 WEIGHT_DECAY = 1e-4
+CLONING = Fitting(1000, 512, 1e-3, WEIGHT_DECAY, (64, 64))
+"""How :func:`clone_policy` trains: the defaults of :func:`clone_log_density`."""
+_NO_BOUNDS = np.array(-np.inf), np.array(np.inf)
 
 
 def clone_log_density(
@@ -53,9 +63,6 @@ def clone_log_density(
     >>> lg.baselines.clone_log_density(data, steps=10).shape
     (200,)
     """
-    action = transitions.action
-    if action is None:
-        raise ValueError("cloning a behavior needs actions; pass action= to Transitions")
     fitting = Fitting(
         require_whole("steps", steps, at_least=1),
         require_whole("batch", batch, at_least=1),
@@ -66,19 +73,61 @@ def clone_log_density(
     seed = require_whole("seed", seed)
     chain = Transitions(transitions.state, next_state=transitions.next_state, n_states=transitions.n_states)
     inputs = prepare(chain, None, 1.0).logged
+    clone = _Clone(transitions, inputs, fitting, seed)
+    action = _require_actions(transitions)
     if transitions.n_actions is not None:
-        n = transitions.n_actions
-        out = fit(inputs, np.eye(n)[action], fitting, seed, "softmax", n)(inputs).astype(np.float64)
-        logs = out - out.max(axis=1, keepdims=True)
+        return clone.log_shares(inputs)[np.arange(len(action)), action]
+    _, least, most = GaussianPolicy(lambda states: states, 1.0, low, high).scales(action.shape[1])
+    return normal_log_density(action, *clone.moments(inputs), least, most)
+
+
+def clone_policy(transitions: Transitions, seed: int = 0) -> DiscretePolicy | ContinuousPolicy:
+    """The behavior of a log as a policy for any states, by the networks of :func:`clone_log_density`."""
+    scaling = Scaling.of(transitions.state)
+    clone = _Clone(transitions, scaling(transitions.state), CLONING, seed)
+    if transitions.n_actions is not None:
+        return CallablePolicy(lambda states: np.exp(clone.log_shares(scaling(states))), transitions.n_actions)
+
+    def draw(states: Floats, rng: np.random.Generator) -> Floats:
+        mean, std = clone.moments(scaling(states))
+        return mean + std * rng.standard_normal(mean.shape)
+
+    def density(states: Floats, actions: Floats) -> Floats:
+        return normal_log_density(actions, *clone.moments(scaling(states)), *_NO_BOUNDS)
+
+    return SampledPolicy(draw, density)
+
+
+class _Clone:
+    """A network fitted to the logged actions, by way of inputs that stand for states."""
+
+    def __init__(self, transitions: Transitions, inputs: NDArray[Any], fitting: Fitting, seed: int) -> None:
+        action = _require_actions(transitions)
+        if transitions.n_actions is not None:
+            n = transitions.n_actions
+            self.net = fit(inputs, np.eye(n)[action], fitting, seed, "softmax", n)
+            return
+        self.scaling, self.k = Scaling.of(action), action.shape[1]
+        self.net = fit(inputs, self.scaling(action), fitting, seed, "gaussian", 2 * self.k)
+
+    def log_shares(self, inputs: NDArray[Any]) -> Floats:
+        """Log probabilities of discrete actions."""
+        out = self.net(inputs).astype(np.float64)
+        logs: Floats = out - out.max(axis=1, keepdims=True)
         logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
-        return logs[np.arange(len(action)), action]
-    scaling = Scaling.of(action)
-    center, scale = scaling.shift, scaling.scale
-    k = action.shape[1]
-    _, least, most = GaussianPolicy(lambda states: states, 1.0, low, high).scales(k)
-    out = fit(inputs, (action - center) / scale, fitting, seed, "gaussian", 2 * k)(inputs).astype(np.float64)
-    std = np.maximum(np.exp(out[:, k:]), SMALLEST_STD) * scale
-    return normal_log_density(action, center + out[:, :k] * scale, std, least, most)
+        return logs
+
+    def moments(self, inputs: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Means and standard deviations of continuous actions."""
+        out, scale = self.net(inputs).astype(np.float64), self.scaling.scale
+        std = np.maximum(np.exp(out[:, self.k :]), SMALLEST_STD) * scale
+        return self.scaling.shift + out[:, : self.k] * scale, std
+
+
+def _require_actions(transitions: Transitions) -> NDArray[Any]:
+    if transitions.action is None:
+        raise ValueError("cloning a behavior needs actions; pass action= to Transitions")
+    return transitions.action
 
 
 def target_log_density(transitions: Transitions, policy: Any) -> Floats:

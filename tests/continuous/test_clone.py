@@ -7,7 +7,14 @@ import pytest
 from neural_problems import SMALL, small_mdp
 
 import lingendice as lg
-from lingendice.continuous.clone import DEFENSIVE, LEAST_EFFECTIVE, base_of, clone_log_density, resampled
+from lingendice.continuous.clone import (
+    DEFENSIVE,
+    LEAST_EFFECTIVE,
+    base_of,
+    clone_log_density,
+    clone_policy,
+    resampled,
+)
 from lingendice.continuous.samples import prepare
 
 
@@ -153,3 +160,38 @@ def test_clones_do_not_depend_on_the_unit_of_actions():
         log = lg.Transitions(state, unit * action, next_state=state)
         found.append(clone_log_density(log, steps=200) + np.log(unit))
     np.testing.assert_allclose(*found, atol=1e-3)
+
+
+# -- the clone as a policy ----------------------------------------------------------------------------------
+
+
+def test_a_cloned_policy_has_the_probabilities_of_discrete_actions():
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(6000, 2))
+    chance = 1 / (1 + np.exp(-2 * state[:, 0]))
+    action = (rng.random(6000) < chance).astype(int)
+    policy = clone_policy(lg.Transitions(state, action, next_state=state))
+    fresh = rng.normal(size=(500, 2))  # of states that were not logged
+    found = policy.probabilities(fresh)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
+    assert np.abs(found[:, 1] - 1 / (1 + np.exp(-2 * fresh[:, 0]))).mean() < 0.03
+
+
+def test_a_cloned_policy_has_the_moments_and_the_density_of_continuous_actions():
+    rng = np.random.default_rng(1)
+    state = rng.normal(size=(6000, 1))
+    action = 3 * state + 10 + 0.5 * np.exp(0.5 * state) * rng.normal(size=(6000, 1))
+    policy = clone_policy(lg.Transitions(state, action, next_state=state))
+    for at in (-1.0, 0.5):
+        many = np.full((4000, 1), at)
+        drawn, std = policy.sample(many, rng), 0.5 * np.exp(0.5 * at)
+        assert drawn.mean() == pytest.approx(3 * at + 10, abs=0.15)
+        assert drawn.std() == pytest.approx(std, rel=0.15)
+        grid = np.linspace(3 * at + 5, 3 * at + 15, 4000)[:, None]
+        density = np.exp(policy.log_density(many, grid))
+        assert density.sum() * (grid[1, 0] - grid[0, 0]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_chain_has_no_policy_to_clone():
+    with pytest.raises(ValueError, match="needs actions"):
+        clone_policy(lg.Transitions(np.zeros((3, 1)), next_state=np.ones((3, 1))))
