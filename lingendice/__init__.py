@@ -6,6 +6,7 @@ Importing this package loads NumPy alone: Numba, SciPy and all optional packages
 import sys as _sys
 from typing import TYPE_CHECKING, Any
 
+from lingendice.backtest import backtest
 from lingendice.data.checks import NotAvailableYet
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import EpisodeEndWarning, OverlapWarning, RowOrderWarning, UnusedColumnWarning
@@ -17,6 +18,7 @@ from lingendice.model.operator import EmpiricalOperator
 from lingendice.model.prepared_graph import PreparedGraph
 from lingendice.pagerank import pagerank, prepare
 from lingendice.report import report
+from lingendice.results.backtest import Backtest
 from lingendice.results.build import LeakWarning
 from lingendice.results.comparison import Comparison
 from lingendice.results.continuous_solution import ContinuousSolution
@@ -59,6 +61,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Attribution",
     "Audit",
+    "Backtest",
     "ChainTimes",
     "Check",
     "Comparison",
@@ -89,6 +92,7 @@ __all__ = [
     "UnusedColumnWarning",
     "__version__",
     "audit",
+    "backtest",
     "baselines",
     "diagnose",
     "distributed",

@@ -17,6 +17,7 @@ HINTS: dict[str, dict[str, str]] = {
             ("stationary", "stationary_distribution", "steady_state"), "solve(matrix).stationary"
         ),
         **dict.fromkeys(("compare", "rank"), 'solve(counts, policy={"a": ..., "b": ...})'),
+        **dict.fromkeys(("cross_validate", "holdout", "validate"), "backtest(counts)"),
         "page_rank": "pagerank(graph)",
         **dict.fromkeys(
             ("absorption", "committor", "mean_first_passage_time", "mfpt", "hitting_time"),
@@ -89,6 +90,12 @@ HINTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("recurrence_time", "mean_recurrence_time"), "mean_return"),
         **dict.fromkeys(("ci", "confidence_interval"), "interval()"),
         **dict.fromkeys(("to_pandas", "to_polars", "to_df", "to_dataframe", "frame", "df"), "to_frame()"),
+    },
+    "Backtest": {
+        **dict.fromkeys(("to_pandas", "to_polars", "to_df", "to_dataframe", "frame", "df"), "to_frame()"),
+        **dict.fromkeys(("results", "table"), "rows, or to_frame()"),
+        **dict.fromkeys(("summary", "conclusion", "passed", "ok"), "verdict"),
+        **dict.fromkeys(("coverage", "share_inside"), "inside()"),
     },
     "Interval": {
         **dict.fromkeys(("lower", "lo", "left", "min"), "low"),

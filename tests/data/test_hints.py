@@ -26,7 +26,7 @@ def things():
     several = lg.solve(counts, 0.9, policy={"a": table, "b": [[1, 0]] * 3})
     return {
         "lingendice": lg, "Counts": counts, "Solution": solution, "Comparison": several,
-        "Interval": solution.interval(),
+        "Backtest": lg.backtest(counts, 0.9, n_splits=1), "Interval": solution.interval(),
     }  # fmt: skip
 
 

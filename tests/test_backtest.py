@@ -1,0 +1,218 @@
+"""What one part of a log predicts of the other, against mean returns, dense algebra and known drifts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lingendice as lg
+from lingendice.backtest import clone_table
+from lingendice.data.parts import counts_of, find_pieces
+from tests import logs
+
+MDP = logs.random_mdp()
+
+
+def episodic(n=80, seed=1, **changes):
+    return logs.walk(MDP | changes, n, 200, seed=seed, ending=0.1)
+
+
+def drifting(shift, n=80, seed=1):
+    """Rewards are ``shift`` higher in the second half of the log."""
+    log = episodic(n, seed)
+    return log | {"reward": log["reward"] + shift * (log["episode"] >= n // 2)}
+
+
+def held_out(found, log, n):
+    """Episodes of the log that the time splits hold out, by row of the backtest."""
+    return [(row, log["episode"] >= n - row.n_held_out) for row in found.rows if row.split == "time"]
+
+
+# -- what is compared ---------------------------------------------------------------------------------------
+
+
+def test_what_was_earned_is_the_mean_return_where_all_episodes_end():
+    log = episodic()
+    found = lg.backtest(logs.count(log), split="time")
+    assert found.of == "return"
+    for row, later in held_out(found, log, 80):
+        returns = np.bincount(log["episode"][later], log["reward"][later])[-row.n_held_out :]
+        assert row.earned == pytest.approx(returns.mean(), rel=1e-9)
+
+
+def test_without_ends_the_value_of_the_held_out_chain_is_meant():
+    log = logs.walk(MDP, 40, 30, seed=2)
+    found = lg.backtest(logs.count(log), 0.9, split="time", n_splits=1)
+    (row,) = found.rows
+    later = log["episode"] >= 20
+    state, following = log["state"][later], log["next_state"][later]
+    chain, reward = np.zeros((logs.S, logs.S)), np.zeros(logs.S)
+    np.add.at(chain, (state, following), 1.0)
+    np.add.at(reward, state, log["reward"][later])
+    visits = chain.sum(axis=1)
+    first = np.bincount(state[::30], minlength=logs.S) / 20
+    # The behavior is a mixture over actions, so that the chain of states alone has the same value.
+    value = 0.1 * first @ np.linalg.solve(np.eye(logs.S) - 0.9 * chain / visits[:, None], reward / visits)
+    assert found.of == "value"
+    assert row.earned == pytest.approx(value, rel=1e-9)
+
+
+def test_the_prediction_is_the_default_for_the_cloned_behavior_of_the_other_part():
+    counts = logs.count(episodic())
+    pieces = find_pieces(counts)
+    later = np.arange(80) >= 40
+    fitted, held = counts_of(counts, pieces, ~later), counts_of(counts, pieces, later)
+    taken = held.cell_count.reshape(logs.S, logs.A)
+    policy = taken / taken.sum(axis=1, keepdims=True)
+    expected = lg.solve(fitted, 1.0, policy=policy)
+    (row,) = lg.backtest(counts, split="time", n_splits=1).rows
+    assert row.predicted == pytest.approx(expected.expected_return, rel=1e-12)
+    (plain,) = lg.backtest(counts, split="time", n_splits=1, ridge=0.0, clone=0.0).rows
+    assert plain.predicted == pytest.approx(
+        lg.solve(fitted, 1.0, policy=policy, ridge=0.0, clone=0.0).expected_return, rel=1e-12
+    )
+    assert plain.predicted != row.predicted
+
+
+def test_states_that_were_not_held_out_take_the_actions_of_the_other_part():
+    rows = {"next_state": [0, 0, 0], "n_states": 3, "n_actions": 2}
+    held = lg.Counts.from_transitions([0, 0, 0], action=[0, 0, 1], **rows)
+    fitted = lg.Counts.from_transitions([0, 1, 1], action=[1, 1, 1], **rows)
+    np.testing.assert_allclose(clone_table(held, fitted), [[2 / 3, 1 / 3], [0, 1], [0.5, 0.5]])
+
+
+def test_the_noise_of_actions_that_both_parts_share_is_not_counted():
+    # Rewards tell nothing but the action: with its shares given, nothing is left to be noise.
+    rng = np.random.default_rng(4)
+    action = rng.integers(0, 2, 2000)
+    log = {"state": np.zeros(2000, int), "next_state": np.zeros(2000, int), "action": action}
+    log |= {"episode": np.arange(2000) // 20, "reward": action.astype(float)}
+    found = lg.backtest(lg.Counts.from_transitions(**log))
+    assert found.inside() == (10, 10)
+    assert all(abs(row.difference) < 1e-9 for row in found.rows)
+    assert found.smallest_visible < 0.01 < 0.5 / 1000**0.5
+
+
+def test_chains_without_actions_and_single_paths():
+    path = np.random.default_rng(0).integers(0, 4, 3001)
+    chain = lg.Counts.from_transitions(
+        path[:-1], path[1:], reward=path[:-1].astype(float), episode=np.zeros(3000, int)
+    )
+    found = lg.backtest(chain)
+    assert found.pieces == "blocks of one path"
+    assert found.inside()[0] >= 8
+    assert found.rows[-1].earned == pytest.approx(path[2500:-1].mean(), abs=0.02)
+
+
+# -- the verdict --------------------------------------------------------------------------------------------
+
+
+def test_logs_without_drift_are_inside_as_often_as_their_level_says():
+    inside = {"random": [], "time": []}
+    flagged = 0
+    for seed in range(40):
+        found = lg.backtest(logs.count(episodic(60, seed)), n_splits=3, level=0.8)
+        for kind, each in inside.items():
+            each += [row.inside for row in found.rows if row.split == kind]
+        flagged += found.drift
+    for kind, each in inside.items():
+        assert 0.75 <= np.mean(each) <= 0.93, kind  # of 120, not independent of each other
+    assert flagged <= 8
+
+
+@pytest.mark.parametrize("gamma", [0.95, 1.0])
+def test_a_drift_is_flagged(gamma):
+    found = lg.backtest(logs.count(drifting(1.0)), gamma)
+    assert found.drift
+    assert found.agrees("random")
+    assert "Drift" in found.verdict
+    halves = [row for row in found.rows if row.split == "time"][2]
+    assert halves.difference < 0  # earlier rows earned less
+
+
+def test_a_behavior_that_changes_is_no_drift():
+    greedy = np.exp(2.0 * MDP["reward"])
+    better = greedy / greedy.sum(axis=1, keepdims=True)
+    log, later = episodic(300, 1, behavior=0.9 / logs.A + 0.1 * better), episodic(300, 2, behavior=better)
+    both = {name: np.concatenate([log[name], later[name] + 300 * (name == "episode")]) for name in log}
+    earned = [np.bincount(part["episode"], part["reward"]).mean() for part in (log, later)]
+    found = lg.backtest(logs.count(both), split=("random", "interleaved", "time"))
+    assert abs(earned[0] - earned[1]) > 3 * found.smallest_visible
+    assert not found.drift
+    assert found.agrees("time")
+
+
+def test_rewards_with_heavy_tails_are_not_called_drift():
+    """One disaster in the log: the half without it predicts, at most, that there is none."""
+    log = episodic(60)
+    log["reward"] = log["reward"].copy()
+    log["reward"][log["episode"] == 50] -= 1e4
+    found = lg.backtest(logs.count(log))
+    assert not found.drift
+
+
+# -- options, limits and bad input --------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_rows_whatever_the_threads():
+    counts = logs.count(episodic())
+    first, second = (lg.backtest(counts, seed=5, threads=threads) for threads in (1, 2))
+    assert first.to_dict() == second.to_dict()
+    other = lg.backtest(counts, seed=6)
+    assert [row.predicted for row in other.rows[:5]] != [row.predicted for row in first.rows[:5]]
+    assert other.rows[5:] == first.rows[5:]
+
+
+def test_interleaved_parts_hold_out_every_episode_once():
+    found = lg.backtest(logs.count(episodic()), split="interleaved", n_splits=4)
+    assert [(row.n_fitted, row.n_held_out) for row in found.rows] == [(60, 20)] * 4
+
+
+def test_random_halves_are_halves():
+    found = lg.backtest(logs.count(episodic(81)), split="random", n_splits=2)
+    assert [(row.n_fitted, row.n_held_out) for row in found.rows] == [(40, 41)] * 2
+
+
+def test_splits_beyond_the_time_limit_have_no_answer():
+    found = lg.backtest(logs.count(episodic()), time_limit=1e-9)
+    assert found.inside() == (0, 0)
+    assert "Nothing can be said" in found.verdict
+    assert "time limit" in found.verdict
+
+
+def test_a_part_without_ends_is_named_and_the_others_stand():
+    log = episodic(40)
+    log["terminal"] = log["terminal"] & (log["episode"] < 30)
+    found = lg.backtest(logs.count(log), split="time", n_splits=3)
+    assert [row.answered for row in found.rows] == [True, True, False]
+    assert "no ends of episodes" in found.rows[2].note
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"split": "month"}, "split must be one of"),
+        ({"split": ("time", "month")}, "split must be one of"),
+        ({"n_splits": 0}, "n_splits"),
+        ({"n_splits": 40}, "need 82 episodes, and the log has 80 episodes"),
+        ({"level": 95}, "level=0.95"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"policy": [0, 1]}, "policy"),
+        ({"gamma": 1.5}, "gamma"),
+        ({"method": "none such"}, "method"),
+    ],
+)
+def test_bad_arguments_are_named(change, says):
+    with pytest.raises(ValueError, match=says):
+        lg.backtest(logs.count(episodic()), **change)
+
+
+def test_bad_logs_are_named():
+    with pytest.raises(ValueError, match="Counts or Transitions"):
+        lg.backtest([[0, 1], [1, 0]])
+    with pytest.raises(ValueError, match="keep_episodes=True"):
+        lg.backtest(logs.count(episodic(), keep=False))
+    with pytest.raises(ValueError, match="no rewards"):
+        lg.backtest(logs.count(episodic() | {"reward": None}))
+    with pytest.raises(ValueError, match=r"Counts\.from_transitions"):
+        lg.backtest(lg.Transitions(**episodic()))
