@@ -99,6 +99,9 @@ RESULTS = {
         "trust/results/report.json.gz", TABULAR, "python benchmarks/trust/run.py --report --budget 600"
     ),
     "trust_horizon": Result("trust/results/horizon.md", TABULAR, "python benchmarks/trust/horizon.py"),
+    "trust_backtests": Result(
+        "trust/results/backtests.md", (*TABULAR, "backtest.py"), "python benchmarks/trust/backtests.py"
+    ),
     "trust_many": Result("trust/results/many.md", TABULAR, "python benchmarks/trust/many.py"),
     "trust_stationary": Result(
         "trust/results/stationary.md", TABULAR, "python benchmarks/trust/stationary.py"

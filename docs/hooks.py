@@ -189,6 +189,12 @@ def readme_accuracy() -> str:
     return _table([*headings, "plain average", "95 % intervals cover"], rows)
 
 
+def backtests() -> str:
+    """How often splits are inside, and how often drifts are flagged."""
+    text = (ROOT / "benchmarks" / "trust" / "results" / "backtests.md").read_text(encoding="utf-8")
+    return re.sub(r"^## (.*)$", r"**\1**", text[text.index("## ") :], flags=re.MULTILINE).strip()
+
+
 README_FAMILIES = (
     "Taxi", "Gymnasium toy text", "networks of queues", "backlogs", "inventory", "clinical",
     "catalogs", "ruin", MARKOV,
@@ -199,6 +205,7 @@ TABLES = {
     "trust-families": trust_families,
     "trust-told": trust_told,
     "trust-checks": trust_checks,
+    "backtests": backtests,
     "readme-accuracy": readme_accuracy,
     "speed": speed,
     "accuracy": accuracy,
@@ -208,6 +215,7 @@ TABLES = {
 
 MEASURED_IN = dict.fromkeys(TABLES, "trust") | {
     "speed": "speed", "readme-speed": "speed", "accuracy": "taxi_default",
+    "backtests": "trust_backtests",
 }  # fmt: skip
 """The results that each table is made of, by their names in benchmarks/provenance.py."""
 

@@ -1,4 +1,4 @@
-"""The commands that answer questions about a file: solve, audit, compare, report."""
+"""The commands that answer questions about a file: solve, audit, backtest, compare, report."""
 
 from __future__ import annotations
 
@@ -75,6 +75,17 @@ _AUDIT_HELP = """Tell what the data can identify: recurrent classes, leak, cover
   lingendice audit walk.csv
 
   lingendice audit log.npz --gamma 0.99 --policy pi.npy --json
+"""
+
+_BACKTEST_HELP = """Predict one part of a log from another: may this log be believed?
+
+Random halves predict each other, and earlier episodes predict later ones. Drift is flagged.
+
+[bold]Examples[/bold]
+
+  lingendice backtest log.csv
+
+  lingendice backtest log.parquet --gamma 0.99 --split time --splits 10 --json
 """
 
 _COMPARE_HELP = """Rank many policies on one log, with simultaneous intervals.
@@ -168,6 +179,42 @@ def audit(
             print_json({**examined.to_dict(), **labels})
         else:
             echo(str(examined))
+
+
+@app.command(help=_BACKTEST_HELP)
+@with_columns
+def backtest(
+    file: DataFile,
+    names: Columns,
+    gamma: Gamma = 1.0,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="random, interleaved or time; may be given several times (random and time)."),
+    ] = None,
+    splits: Annotated[int, typer.Option(min=1, help="Splits of each kind.")] = 5,
+    level: Level = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random halves.")] = 0,
+    as_json: AsJson = False,
+    strict: Strict = False,
+) -> None:
+    with report_errors():
+        import lingendice as lg
+
+        data, _ = load(file, names)
+        kinds = {} if split is None else {"split": tuple(split)}
+        with work("Predicting"):
+            found = lg.backtest(data, gamma, n_splits=splits, level=level, seed=seed, **kinds)
+        if as_json:
+            print_json(found.to_dict())
+        else:
+            _print_table(*found.columns(), f"{found.caption}.")
+            echo(found.verdict)
+    agreed = [found.agrees(kind) for kind in found.splits]
+    if strict and False in agreed:
+        say(f"not trusted: {found.verdict}")
+        raise typer.Exit(NOT_TRUSTED)
+    if set(agreed) == {None}:
+        raise typer.Exit(NO_ANSWER)
 
 
 @app.command(help=_COMPARE_HELP)

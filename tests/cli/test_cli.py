@@ -218,7 +218,7 @@ def test_audit(run, calls, log):
     assert run("audit", "none.csv").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["solve", "audit", "compare", "report", "demo", "paper"])
+@pytest.mark.parametrize("command", ["solve", "audit", "backtest", "compare", "report", "demo", "paper"])
 def test_help_has_examples(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -669,3 +669,50 @@ def test_strict_exits_with_3_where_a_check_fails(run, tmp_path):
             assert strict.exit_code == code, strict.stderr
             assert ("not trusted: " in strict.stderr) == (code == 3)
             assert ("were never logged" in strict.stderr) == (code == 3)
+
+
+# -- backtests ----------------------------------------------------------------------------------------------
+
+
+def write_rewards(path, shift, n=60):
+    """Episodes of five steps; the second half of them earns ``shift`` more per step."""
+    rng = np.random.default_rng(2)
+    lines = ["state,action,reward,next_state,episode,terminal"]
+    for episode in range(n):
+        state = 0
+        for step in range(5):
+            following = int(rng.integers(3))
+            earned = state + rng.normal() + shift * (episode >= n // 2)
+            lines.append(f"{state},{rng.integers(2)},{earned},{following},{episode},{int(step == 4)}")
+            state = following
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_backtest_is_that_of_the_library(run, tmp_path):
+    log = write_rewards(tmp_path / "log.csv", 0.0)
+    expected = lg.backtest(lg.read_transitions(log), 0.9, split="interleaved", n_splits=3, level=0.9, seed=4)
+    options = ("--gamma", 0.9, "--split", "interleaved", "--splits", 3, "--level", 0.9, "--seed", 4)
+    assert json.loads(run("backtest", log, *options, "--json").stdout) == expected.to_dict()
+    shown = run("backtest", log, *options, "--strict")
+    assert shown.exit_code == 0
+    assert "interleaved 3" in shown.stdout
+    assert expected.verdict in shown.stdout
+
+
+def test_backtest_tells_a_script_of_drift(run, tmp_path):
+    log = write_rewards(tmp_path / "log.csv", 2.0)
+    assert run("backtest", log).exit_code == 0
+    found = run("backtest", log, "--strict")
+    assert found.exit_code == 3
+    assert "not trusted: " in found.stderr
+    assert "Drift" in found.stderr
+    assert json.loads(run("backtest", log, "--json").stdout)["drift"] is True
+
+
+def test_backtest_names_what_is_missing(run, tmp_path):
+    (tmp_path / "walk.csv").write_text("state,next_state\n0,1\n1,0\n")
+    found = run("backtest", tmp_path / "walk.csv")
+    assert found.exit_code == 2
+    assert "episode" in found.stderr
+    assert run("backtest", write_rewards(tmp_path / "log.csv", 0.0), "--split", "month").exit_code == 2
