@@ -216,7 +216,7 @@ def _judge(
             fitted, held = (transitions_of(log, pieces, part) for part in parts)
             if held.action is not None:
                 policy = clone_policy(held, question.options["seed"])
-            earned, degrees = _earned_by_rows(held, asked)
+            earned, degrees = earned_by_rows(held, asked)
         solution = lg.solve(fitted, question.gamma, policy=policy, **asked.options)
         predicted = solution.interval(question.level, of=question.of)
     if solution.status.ended_short:
@@ -243,7 +243,7 @@ def _earned_by_counts(later: Counts, policy: Floats | None, asked: Question) -> 
     return solution.interval(asked.level, of=asked.of), solution.value_scores().degrees
 
 
-def _earned_by_rows(later: Transitions, asked: Question) -> tuple[Interval, float]:
+def earned_by_rows(later: Transitions, asked: Question) -> tuple[Interval, float]:
     """Discounted average reward of the held-out episodes, on the scale of the value, or of the return.
 
     Step t counts gamma^t; an end counts as all steps that do not follow it, since they earn nothing.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.backtest import clone_table
+from lingendice.backtest import Question, clone_table, earned_by_rows
 from lingendice.data.parts import counts_of, find_pieces
 from tests import logs
 
@@ -149,6 +149,77 @@ def test_rewards_with_heavy_tails_are_not_called_drift():
     log["reward"][log["episode"] == 50] -= 1e4
     found = lg.backtest(logs.count(log))
     assert not found.drift
+
+
+# -- continuous states --------------------------------------------------------------------------------------
+
+
+def rides(n, seed=0, shift=0.0):
+    """Two coordinates, two actions; episodes end where the first is large."""
+    rng, rows = np.random.default_rng(seed), []
+    for episode in range(n):
+        state, ended = rng.normal(size=2), False
+        while not ended:
+            action = int(rng.random() < 1 / (1 + np.exp(-state[1])))
+            following = 0.8 * state + (0.3 * action, 0.1) + 0.4 * rng.normal(size=2)
+            ended = following[0] > 1.2
+            reward = state[1] - 0.3 * action + shift * (episode >= n // 2)
+            rows.append((state, action, reward, following, episode, ended))
+            state = following
+    names = ("state", "action", "reward", "next_state", "episode", "terminal")
+    return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+
+
+def test_rows_earn_the_mean_discounted_return():
+    log, gamma = rides(40), 0.9
+    pieces = np.unique(log["episode"], return_index=True)[1]
+    weight = gamma ** (np.arange(len(log["reward"])) - pieces[log["episode"]])
+    returns = np.bincount(log["episode"], weight * log["reward"])
+    found, degrees = earned_by_rows(lg.Transitions(**log), Question(gamma, "return", 0.95, {}))
+    assert found.estimate == pytest.approx(returns.mean(), rel=1e-9)
+    assert found.standard_error == pytest.approx(returns.std(ddof=1) / 40**0.5, rel=1e-9)
+    assert degrees == 39
+
+
+def test_rows_without_ends_earn_their_discounted_average():
+    log, gamma = rides(30) | {"terminal": None}, 0.9
+    steps = np.bincount(log["episode"])
+    weight = np.concatenate([gamma ** np.arange(n) for n in steps])
+    found, _ = earned_by_rows(lg.Transitions(**log), Question(gamma, "value", 0.95, {}))
+    assert found.estimate == pytest.approx(np.average(log["reward"], weights=weight), rel=1e-9)
+    undiscounted, _ = earned_by_rows(lg.Transitions(**log), Question(1.0, "value", 0.95, {}))
+    assert undiscounted.estimate == pytest.approx(log["reward"].mean(), rel=1e-9)
+
+
+def test_the_clone_of_continuous_states_is_what_the_default_predicts(monkeypatch):
+    """Networks are not trained here: what they are asked for is looked at."""
+    asked = []
+
+    def solve(part, gamma, policy, **options):
+        asked.append((part, gamma, policy, options))
+        return exact
+
+    exact = lg.solve(logs.count(episodic()), 0.9, policy=np.full((logs.S, logs.A), 1 / logs.A))
+    monkeypatch.setattr(lg, "solve", solve)
+    log = rides(400)
+    found = lg.backtest(lg.Transitions(**log), 0.9, split="time", n_splits=1, seed=3, method="fqe")
+    ((part, gamma, policy, options),) = asked
+    assert (gamma, found.of, part.n_episodes) == (0.9, "return", 200)
+    assert (options["seed"], options["method"]) == (3, "fqe")
+    np.testing.assert_array_equal(part.state, log["state"][log["episode"] < 200])
+    states = np.random.default_rng(5).normal(size=(200, 2))
+    share = 1 / (1 + np.exp(-states[:, 1]))
+    assert np.abs(policy.probabilities(states)[:, 1] - share).mean() < 0.08  # .05 at 2,200 rows
+    assert found.rows[0].predicted == exact.expected_return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shift", "drift"), [(0.0, False), (1.5, True)])
+def test_drift_over_continuous_states(shift, drift):
+    log = lg.Transitions(**rides(150, shift=shift))
+    found = lg.backtest(log, 0.9, n_splits=2, options={"effort": "quick"})
+    assert found.drift is drift
+    assert found.agrees("random")
 
 
 # -- options, limits and bad input --------------------------------------------------------------------------

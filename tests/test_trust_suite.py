@@ -11,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lingendice as lg
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 pytest.importorskip("gymnasium")
 
 from trust import (
+    backtests,
     blind,
     careless,
     derived,
@@ -300,3 +303,45 @@ def test_an_unknown_family_is_named(capsys) -> None:
     with pytest.raises(SystemExit):
         suite.main(["--families", "cyclists"])
     assert "cyclists" in capsys.readouterr().err
+
+
+# -- backtests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["grids", "episodes"])
+def test_worn_controls_are_a_mixture_with_random_actions(family):
+    for problem in families.problems("development", family)[:3]:
+        behavior, after = problem.behaviors[0], backtests.worn(problem.model, 0.3)
+        mixed = 0.7 * behavior + 0.3 / behavior.shape[1]
+        expected = policy_value(problem.model, mixed, 0.95)
+        assert policy_value(after, behavior, 0.95) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("family", ["grids", "episodes"])
+def test_a_log_that_drifts_is_two_halves(family):
+    problem = families.problems("development", family)[0]
+    first, second = problem.log(0, 0), problem.log(0, 1)
+    both, half = backtests.joined(first, second), problem.sizes[0][0] // 2
+    early = both.episode < half
+    for name, column in zip(both._fields, both, strict=True):
+        parts = getattr(first, name)[first.episode < half], getattr(second, name)[second.episode >= half]
+        np.testing.assert_array_equal(column[early], parts[0])
+        np.testing.assert_array_equal(column[~early], parts[1])
+
+
+def test_what_backtests_say_is_counted_by_log():
+    problem = families.problems("development", "grids")[0]
+    found = lg.backtest(methods.read(problem, problem.log(0, 0), 0.99).counts, 0.99, n_splits=2)
+    answers = backtests.count_answers([found, None])
+    assert {name: len(each) for name, each in answers.items()} == {
+        "random": 2, "time": 2, "silent": 5, "drift": 1, "narrow": 1,
+    }  # fmt: skip
+    assert answers["silent"] == [False] * 4 + [True]
+
+
+def test_sizes_of_drift_have_a_row_each():
+    rows = backtests.drift_rows(
+        [(0.1, False, False), (0.2, False, True), (3.0, True, True), (9.0, True, True)]
+    )
+    assert [row[:2] for row in rows] == [["0 - 0.5", "2"], ["over 2", "2"]]
+    assert rows[0][2:] == ["0.0 ± 50.0", "50.0 ± 50.0"]

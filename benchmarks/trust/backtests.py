@@ -118,12 +118,12 @@ def run(logs: int, budget: float) -> tuple[dict[str, Any], list[Any], int]:
         for gamma in (gamma for gamma in problem.gammas if gamma in GAMMAS):
             found.append(judge(problem, problem.log(size, number, seed=31), gamma, number))
             drifts += drifted(problem, size, number, gamma)
-        for name, each in told(found).items():
+        for name, each in count_answers(found).items():
             steady[family][name] += [float(np.mean(each))] if each else []
     return steady, drifts, left
 
 
-def told(found: list[lg.Backtest | None]) -> dict[str, list[bool]]:
+def count_answers(found: list[lg.Backtest | None]) -> dict[str, list[bool]]:
     """What backtests of one log say, by column."""
     answers: dict[str, list[bool]] = {name: [] for name in COLUMNS}
     for one in found:
