@@ -201,9 +201,9 @@ def backtest(
         import lingendice as lg
 
         data, _ = load(file, names)
-        kinds = {} if split is None else {"split": tuple(split)}
+        kinds = tuple(split or ("random", "time"))
         with work("Predicting"):
-            found = lg.backtest(data, gamma, n_splits=splits, level=level, seed=seed, **kinds)
+            found = lg.backtest(data, gamma, split=kinds, n_splits=splits, level=level, seed=seed)
         if as_json:
             print_json(found.to_dict())
         else:
