@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lingendice as lg
-from lingendice.continuous.outcome import Progress
+from lingendice.continuous.outcome import Evidence, Progress, ValueEstimate
 
 pytest.importorskip("matplotlib")
 
@@ -120,3 +120,28 @@ def test_the_report_says_what_the_solution_says(trained, linear, tmp_path):
         assert check.name in page
     assert "lingendice.solve(transitions, gamma=0.9" in lg.report(linear, plots=False)
     assert "<svg" not in lg.report(linear, plots=False)
+
+
+# -- opinions -----------------------------------------------------------------------------------------------
+
+
+def with_opinions(solution, **values):
+    """The value by several methods, five episodes and a standard error of .1."""
+    scores = 0.1 * np.array([-1.0, 1.0, -1.0, 1.0, 0.0]) * np.sqrt(5.0)
+    estimates = tuple(ValueEstimate(name, value, 0.1, 0.0) for name, value in values.items())
+    headline = next(iter(values))
+    evidence = Evidence(estimates, headline, np.full(3, values[headline]), scores, scores)
+    return dataclasses.replace(solution, evidence=evidence)
+
+
+def test_an_interval_names_the_opinions_outside_of_it(linear):
+    # Without a spread of members and with DR at the model the half-width is t(4) * .1 = .28.
+    agreed = with_opinions(linear, model=1.0, DR=1.0, FQE=1.27, naive=9.0).interval()
+    assert (agreed.low, agreed.high) == pytest.approx((0.722, 1.278), abs=1e-3)
+    assert "outside" not in agreed.note
+    apart = with_opinions(linear, model=1.0, DR=1.0, FQE=-0.42, naive=9.0).interval()
+    assert apart.note.endswith("; outside of it: FQE says -0.42")
+    assert (apart.low, apart.high) == (agreed.low, agreed.high)
+    replaced = with_opinions(linear, FQE=1.0, DR=1.0, model=2.0)
+    assert replaced.interval().note.endswith("; outside of it: model says 2")
+    assert "outside" not in replaced.interval(0.99999).note
