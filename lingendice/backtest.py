@@ -32,6 +32,9 @@ SOLVE_OPTIONS = ("ridge", "clone", "unseen", "ratio", "reward_range", "method", 
 """Arguments of ``solve`` that a prediction may be made with; the default is judged where none is given."""
 FEWEST = 2
 """Pieces that either part has at least: the spread of one piece is unknown."""
+LEAST_RECURRENT = 0.5
+"""Share of a held-out part's rows in states that its chain does not leave for ever: below it what the chain
+earns in the long run is not what these rows earned."""
 
 
 class Question(NamedTuple):
@@ -140,7 +143,7 @@ def backtest(
                 failed.append(error)
                 rows.append(Split.unanswered(str(error), **where))
     if len(failed) == len(rows):
-        raise failed[0]
+        raise ValueError(f"no split of the log has an answer; the first: {failed[0]}") from failed[0]
     return Backtest(tuple(rows), gamma, level, of, pieces.kind)
 
 
@@ -235,11 +238,24 @@ def clone_table(held_out: Counts, fitted: Counts) -> Floats:
 
 
 def _earned_by_counts(later: Counts, policy: Floats | None, asked: Question) -> tuple[Interval, float]:
-    """The plug-in of the held-out part for its own behavior, with its noise for that policy as given."""
+    """The plug-in of the held-out part for its own behavior, with its noise for that policy as given.
+
+    At gamma = 1 without ends a short part has spurious traps, such as a state whose only exit is itself. The
+    plug-in stays there for ever, which is not what was earned.
+    """
     plain = {name: asked.options[name] for name in ("threads", "time_limit")}
     if policy is not None:
         plain |= {"policy": policy, "ridge": 0.0, "clone": 0.0, "ratio": "state_action"}
     solution = lg.solve(later, asked.gamma, **plain)
+    if asked.gamma == 1.0 and asked.of == "value":
+        rows = later.cell_count.reshape(later.n_states, -1).sum(axis=1)
+        stays = solution.stationary.reshape(later.n_states, -1).sum(axis=1) > 0.0
+        share = float(rows[stays].sum() / rows.sum())
+        if share < LEAST_RECURRENT:
+            raise ValueError(
+                f"the chain of the held-out part ends up in states with {share:.0%} of its rows, a trap that "
+                "more rows would open; take fewer splits, or gamma < 1"
+            )
     return solution.interval(asked.level, of=asked.of), solution.value_scores().degrees
 
 

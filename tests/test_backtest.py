@@ -259,6 +259,19 @@ def test_a_part_without_ends_is_named_and_the_others_stand():
     assert "no ends of episodes" in found.rows[2].note
 
 
+def test_a_trap_in_the_held_out_part_is_no_answer():
+    """One episode stays where no other came: at gamma = 1 the chain of its part earns the reward there."""
+    log = logs.walk(MDP, 40, 30, seed=2) | {"terminal": None}
+    stuck = (log["episode"] == 15) & (np.arange(1200) % 30 > 10)
+    log["next_state"] = np.where(stuck, 0, log["next_state"] + 1)
+    log["state"] = np.where(stuck & (np.arange(1200) % 30 > 11), 0, log["state"] + 1)
+    counts = lg.Counts.from_transitions(**log, n_actions=logs.A)
+    found = lg.backtest(counts, split="time", n_splits=2)
+    assert [row.answered for row in found.rows] == [False, True]  # episodes from 13, and from 26
+    assert "a trap that more rows would open" in found.verdict
+    assert lg.backtest(counts, 0.9, split="time", n_splits=2).inside("time")[1] == 2
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

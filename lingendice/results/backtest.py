@@ -57,7 +57,8 @@ class Split:
         The degrees of freedom are Satterthwaite's; an allowance for bias has no noise of its own.
         """
         variances = (predicted.standard_error**2, earned.standard_error**2)
-        total = sum(variances) + (predicted.bias_allowance / DEVIATIONS_OF_ALLOWANCE) ** 2
+        biases = (predicted.bias_allowance, earned.bias_allowance)
+        total = sum(variances) + sum((bias / DEVIATIONS_OF_ALLOWANCE) ** 2 for bias in biases)
         spread = sum(part**2 / free for part, free in zip(variances, degrees, strict=True))
         return cls(
             predicted=float(predicted.estimate),
