@@ -38,7 +38,7 @@ from trust.tables import share, table
 RESULTS = Path(__file__).resolve().parent / "results"
 DEVELOPED_ON = ("random MDPs", "random MDPs, episodic", "service desks", "lakes")
 JUDGED = (
-    "grids", "grids, slippery", "Taxi", "upkeep", "episodes", "slow chains", "one paying cell", "tiny logs",
+    "grids", "grids, slippery", "Taxi", "upkeep", "episodes", "one paying cell",
 )  # fmt: skip
 SIZES = {"Taxi": 1}
 """How many sizes of log, where not two."""
@@ -48,6 +48,8 @@ COLUMNS = {
     "random": "random halves inside", "time": "later parts inside", "silent": "no answer",
     "drift": "drift flagged", "narrow": "random halves disagree",
 }  # fmt: skip
+LOOKED_AT = "slow chains"
+"""Measured, too, but not counted in: a flaw that it showed at gamma = 1 was fixed, parts with traps."""
 GAMMAS = (0.99, 1.0)
 FEWEST_EPISODES = 12
 """Five time splits need as many."""
@@ -91,7 +93,7 @@ def joined(first: Log, second: Log) -> Log:
 def cases(logs: int) -> Iterator[tuple[str, Problem, int, int]]:
     """Logs in turn, so that a budget cuts evenly."""
     for number in range(logs):
-        for family in JUDGED:
+        for family in (*JUDGED, LOOKED_AT):
             for problem in families.problems("development", family)[: PROBLEMS.get(family)]:
                 for size in range(min(SIZES.get(family, 2), len(problem.sizes))):
                     if problem.sizes[size][0] >= FEWEST_EPISODES:
@@ -109,7 +111,9 @@ def judge(problem: Problem, log: Log, gamma: float, seed: int) -> lg.Backtest | 
 
 def run(logs: int, budget: float) -> tuple[dict[str, Any], list[Any], int]:
     """Means of each log over its splits and gammas, by family; what was said of drifts; logs left out."""
-    steady: dict[str, dict[str, list[float]]] = {family: {name: [] for name in COLUMNS} for family in JUDGED}
+    steady: dict[str, dict[str, list[float]]] = {
+        family: {name: [] for name in COLUMNS} for family in (*JUDGED, LOOKED_AT)
+    }
     drifts: list[tuple[float, bool, bool]] = []
     deadline, left = time.time() + 60 * budget, 0
     for family, problem, size, number in cases(logs):
@@ -119,7 +123,7 @@ def run(logs: int, budget: float) -> tuple[dict[str, Any], list[Any], int]:
         found = []
         for gamma in (gamma for gamma in problem.gammas if gamma in GAMMAS):
             found.append(judge(problem, problem.log(size, number, seed=31), gamma, number))
-            drifts += drifted(problem, size, number, gamma)
+            drifts += drifted(problem, size, number, gamma) if family in JUDGED else []
         for name, each in count_answers(found).items():
             steady[family][name] += [float(np.mean(each))] if each else []
     return steady, drifts, left
@@ -183,14 +187,16 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=20.0, help="minutes after which no log is begun (20)")
     given = parser.parse_args()
     steady, drifts, left = run(given.logs, given.budget)
-    every = {name: [one for own in steady.values() for one in own[name]] for name in COLUMNS}
+    every = {name: [one for family in JUDGED for one in steady[family][name]] for name in COLUMNS}
+    steady = {**{family: steady[family] for family in JUDGED}, "all": every, LOOKED_AT: steady[LOOKED_AT]}
     header = ["family", "logs", *COLUMNS.values()]
     sizes = ["size", "logs", "drift flagged", "anything said against the log"]
     text = (
         "# Backtests\n\n"
         "Shares in %, with one standard error over logs. Five splits of each kind, 95 % intervals, gamma .99 "
-        f"and 1. None of these families was used to develop it ({', '.join(DEVELOPED_ON)} were).\n\n"
-        "## Logs without drift\n\n" + table(header, steady_rows({**steady, "all": every})) + "\n\n"
+        f"and 1. None of these families was used to develop it ({'; '.join(DEVELOPED_ON)} were), but for "
+        f"{LOOKED_AT}, which {'all'!r} leaves out.\n\n"
+        "## Logs without drift\n\n" + table(header, steady_rows(steady)) + "\n\n"
         "## Controls that wear out at half time\n\n"
         "Size: the exact change of what the behavior earns, in half-widths of a difference.\n\n"
         + table(sizes, drift_rows(drifts)) + "\n"
