@@ -62,9 +62,9 @@ def judge(problem: Problem, gamma: float, logs: int, seed: int) -> tuple[list[bo
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = lg.solve(case.counts, gamma, policy=targets, threads=1)
-            interval = found.interval(methods.LEVEL)
+            interval = found.interval(methods.LEVEL, of="value")
             held = [
-                found.difference(names[i], names[j], methods.LEVEL).contains(truth[i] - truth[j])
+                found.difference(names[i], names[j], methods.LEVEL, of="value").contains(truth[i] - truth[j])
                 for i, j in combinations(range(8), 2)
             ]
             flagged.append(not all(solution.trusted for solution in found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -116,7 +117,12 @@ def solve(
     policy: Policy = None,
     initial: Initial = None,
     level: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Give an interval of the value at this level.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Give intervals at this level: of the value, and the return where episodes end.",
+        ),
     ] = None,
     as_json: AsJson = False,
     strict: Strict = False,
@@ -141,14 +147,16 @@ def solve(
                         "--level gives an interval of the value, and the data hold no rewards; name their "
                         "column by --reward, or leave --level out"
                     )
-                solution.interval(level)
+                for of in dict.fromkeys((solution.headline_of, "value")):
+                    solution.interval(level, of=of)
             solution.diagnose()
             _ = solution.gap
         summary = {**solution.to_dict(), **labels}
         if as_json:
             print_json(summary)
         else:
-            echo(str(solution).replace("sol.interval()", "give --level"))
+            asked = re.compile(r"sol\.interval\([^)]*\)")
+            echo(asked.sub("give --level", str(solution)))
             if unique and "state_labels" in labels:
                 caption, headings, rows = heaviest(solution)
                 _print_table(headings, rows, caption)

@@ -59,7 +59,7 @@ def page_of(
     best = result[result.ranking[0]] if isinstance(result, Comparison) else result
     sections: list[Section] = []
     if isinstance(result, Comparison):
-        if not np.isnan(result.values).all():
+        if not np.isnan(result.estimates).all():
             sections.append(("differences", "Differences", _differences(result, level)))
         sections.append(("policies", "Policies", _policies(result, level)))
     if isinstance(best, ContinuousSolution):
@@ -77,7 +77,7 @@ def _sections(
     heading, warning = "Estimate", ""
     if isinstance(result, Comparison):
         heading = f"Policy: {result.ranking[0]}"
-        if not np.isnan(result.values).all():
+        if not np.isnan(result.estimates).all():
             shown = "Best policy" if all(check.ok for check in checks) else "Policy of the best estimate"
             heading = f"{shown}: {result.best}"
             warning = (
@@ -144,25 +144,26 @@ def verdict(result: Solution | Comparison | ContinuousSolution, level: float) ->
         what = "distribution" if isinstance(result, Solution) else "ratio"
         return _sentence(f"the stationary {what} is known; there are no rewards", result.diagnose())
     if isinstance(result, Solution) and not result.has_target:
-        return _sentence(f"the logged process earns {_value(result, level)} per step", result.diagnose())
+        return _sentence(f"the logged process earns {_headline(result, level)}", result.diagnose())
     try:
         if result.behavior_value is None:
             raise ValueError("there is nothing to compare with")
-        gain = Comparison(("the target",), (result,)).difference("the target", BEHAVIOR, level)
-        said = _gain("the target", gain, result.diagnose())
+        alone = Comparison(("the target",), (result,))
+        gain = alone.difference("the target", BEHAVIOR, level)
+        said = _gain("the target", gain, alone.unit, result.diagnose())
     except ValueError:  # or a matrix carries no sample size
-        said = f"the target earns {_value(result, level)} per step"
+        said = f"the target earns {_headline(result, level)}"
     return _sentence(said, result.diagnose())
 
 
 def _of_policies(comparison: Comparison, level: float) -> str:
-    if all(map(math.isnan, comparison.values)):
-        return "No policy can be judged: the data say nothing about their values."
+    if all(map(math.isnan, comparison.estimates)):
+        return f"No policy can be judged: the data say nothing about their {comparison.of}s."
     if comparison.unfinished:
         return f"There is no ranking to rely on: solves ended short of their goals: {comparison.unfinished}."
     best = comparison.best
     row = next(row for row in comparison.differences(level) if row["policy"] == best)
-    said = _gain(str(best), row["over_behavior"], comparison[best].diagnose())
+    said = _gain(str(best), row["over_behavior"], comparison.unit, comparison[best].diagnose())
     others_left = [str(name) for name in comparison.contenders(level) if name != best]
     if others_left:
         others = f"{others_left[0]} is" if len(others_left) == 1 else f"{len(others_left)} other policies are"
@@ -170,7 +171,7 @@ def _of_policies(comparison: Comparison, level: float) -> str:
     return _sentence(said, comparison[best].diagnose())
 
 
-def _gain(name: str, gain: Interval, checks: tuple[Check, ...]) -> str:
+def _gain(name: str, gain: Interval, unit: str, checks: tuple[Check, ...]) -> str:
     """More, less, or not shown to differ: an interval means nothing where what it rests on fails a check."""
     number, low, high = gain.rounded()
     number = number.lstrip("-")
@@ -178,22 +179,24 @@ def _gain(name: str, gain: Interval, checks: tuple[Check, ...]) -> str:
         sign = "+" if gain.estimate >= 0.0 else "-"
         return (
             f"{name} is not shown to differ from the logged behavior, since the estimate fails checks that "
-            f"it rests on: {sign}{number} per step [{low}, {high}]"
+            f"it rests on: {sign}{number} {unit} [{low}, {high}]"
         )
     if gain.low > 0.0 or gain.high < 0.0:
         more = "more" if gain.low > 0.0 else "less"
         low, high = (low, high) if gain.low > 0.0 else (high.lstrip("-"), low.lstrip("-"))
-        return f"{name} earns {more} than the logged behavior by {number} per step [{low}, {high}]"
+        return f"{name} earns {more} than the logged behavior by {number} {unit} [{low}, {high}]"
     sign = "+" if gain.estimate >= 0.0 else "-"
-    return f"{name} is not shown to differ from the logged behavior: {sign}{number} per step [{low}, {high}]"
+    return f"{name} is not shown to differ from the logged behavior: {sign}{number} {unit} [{low}, {high}]"
 
 
-def _value(solution: Solution | ContinuousSolution, level: float) -> str:
+def _headline(solution: Solution | ContinuousSolution, level: float) -> str:
+    """The return or the value with its interval and unit."""
+    of = solution.headline_of
     try:
-        found = solution.interval(level)
+        found = "{} [{}, {}]".format(*solution.interval(level, of=of).rounded())
     except ValueError:
-        return f"{solution.value:.6g}"
-    return "{} [{}, {}]".format(*found.rounded())
+        found = f"{solution.estimate_of(of):.6g}"
+    return f"{found} {solution.unit_of(of)}"
 
 
 def _sentence(said: str, checks: tuple[Check, ...]) -> str:
@@ -222,7 +225,8 @@ def _differences(comparison: Comparison, level: float) -> str:
         rows.append((str(row["policy"]), *cells))
     said = f"{level:.0%}, simultaneous"
     headings = ("policy", "over the behavior", said, "to the best", said)
-    caption = "Gain per step over the logged behavior, and distance to the best estimate; paired."
+    gain = "Gain" if comparison.of != "length" else "Steps more"
+    caption = f"{gain} {comparison.unit} over the logged behavior, and distance to the best estimate; paired."
     return scrolling(table(headings, rows, caption), "Differences")
 
 
@@ -233,9 +237,9 @@ def _ends(found: Interval) -> str:
 def _policies(comparison: Comparison, level: float) -> str:
     comparison.table(level)
     headings, rows = comparison.columns()
-    behavior = comparison.behavior_value
+    behavior = comparison.behavior_estimate
     if behavior is not None:
-        error = comparison.solutions[0].behavior_scores().standard_error
+        error = comparison.solutions[0].behavior_scores(comparison.of).standard_error
         rows.append(["the logged behavior", rounded(behavior, error), *[""] * (len(headings) - 2)])
     return scrolling(table(headings, rows, "Best first; the intervals are simultaneous."), "Policies")
 
@@ -250,11 +254,17 @@ def _estimate(solution: Solution, level: float) -> str:
         return many + scrolling(table(("distribution", "entries with mass"), sizes), "Distributions")
     parts = []
     if solution.value is not None:
-        shown, said, note = _interval_of_value(solution, level)
-        parts.append(f'<p class="big"><strong>{escape(shown)}</strong> per step</p>')
+        first = solution.headline_of
+        shown, said, note = _interval_of(solution, first, level)
+        unit = escape(solution.unit_of(first))
+        parts.append(f'<p class="big"><strong>{escape(shown)}</strong> {unit}</p>')
         parts.append(f"<p>{escape(said)}</p>" + (f'<p class="note">{escape(note)}</p>' if note else ""))
+        if first != "value":
+            per_step, said, _ = _interval_of(solution, "value", level)
+            parts.append(f"<p>{escape(per_step)} per step. {escape(said)}</p>")
         # These are shown once they were asked for.
-        _ = solution.value_bounds, solution.gap, solution.has_target and solution.behavior_value
+        _ = solution.value_bounds, solution.gap
+        _ = solution.has_target and (solution.behavior_value, solution.behavior_return)
     return "".join(parts) + _facts(solution) + _heaviest(solution, level)
 
 
@@ -265,12 +275,12 @@ def _facts(solution: Solution | ContinuousSolution) -> str:
     return fact_list([*rows, *solution.facts(asked=False)])
 
 
-def _interval_of_value(solution: Solution, level: float) -> tuple[str, str, str]:
-    """The value with the digits that its error leaves, its interval, and what that covers."""
+def _interval_of(solution: Solution, of: str, level: float) -> tuple[str, str, str]:
+    """A return or value with the digits that its error leaves, its interval, and what that covers."""
     try:
-        found = solution.interval(level)
+        found = solution.interval(level, of=of)
     except ValueError as error:
-        return f"{solution.value:.6g}", "No interval can be given.", sentence(str(error))
+        return f"{solution.estimate_of(of):.6g}", "No interval can be given.", sentence(str(error))
     said = f"{level:.0%} interval: {_ends(found)} (standard error {found.standard_error:.2g})."
     covers = " It covers the noise of the data, not the bias of what was never logged."
     return (
@@ -310,7 +320,7 @@ def _audit(examined: Audit) -> str:
 
 _CAPTIONS = {
     "distributions": "Size of each stationary distribution.",
-    "value": "Value with its interval, beside the behavior's.",
+    "value": "{What} with its interval, beside the behavior's.",
     "ratio": "Ratio tau against the share p of the data, one point per {unit}.",
     "cells": "The cells that contribute most.",
 }
@@ -322,9 +332,11 @@ def _plots(result: Solution | Comparison, best: Solution, examined: Audit, level
         kinds = ["ratio", "cells"] if best.value is None else ["value", "ratio", "cells"]
     over_states = best.operator.ratio == "state" or best.operator.n_cells == best.operator.n_states
     unit = "state" if over_states else "cell"
-    drawn: list[Plot] = [(_CAPTIONS[kind].format(unit=unit), partial(best.plot, kind)) for kind in kinds]
+    words = {"unit": unit, "What": best.headline_of.capitalize()}
+    drawn: list[Plot] = [(_CAPTIONS[kind].format(**words), partial(best.plot, kind)) for kind in kinds]
     if isinstance(result, Comparison):
-        drawn.insert(0, ("Values of all policies with simultaneous intervals.", partial(result.plot, level)))
+        said = f"{result.of.capitalize()}s of all policies with simultaneous intervals."
+        drawn.insert(0, (said, partial(result.plot, level)))
     if _shows_ridge_path(best):
         drawn.append(
             ("Value along the ridge: if it is flat, the ridge matters little.", ridge_path(best).plot)
@@ -367,10 +379,14 @@ def _continuous_sections(
 def _continuous_estimate(solution: ContinuousSolution, level: float) -> str:
     parts = []
     if solution.value is not None:
-        unit = " per step" if solution.headline[0] in "-0123456789" else ""
-        parts.append(f'<p class="big"><strong>{escape(solution.headline)}</strong>{unit}</p>')
+        of, shown = solution.headline_of, solution.headline
+        known = shown[0] in "-0123456789"
+        shown, unit = (
+            (f"{solution.estimate_of(of):.6g}", f" {solution.unit_of(of)}") if known else (shown, "")
+        )
+        parts.append(f'<p class="big"><strong>{escape(shown)}</strong>{unit}</p>')
         if solution.evidence is not None and solution.evidence.scores.size > 1 and unit:
-            parts.append(f'<p class="note">{escape(str(solution.interval(level)))}</p>')
+            parts.append(f'<p class="note">{escape(str(solution.interval(level, of=of)))}</p>')
         else:
             noise = "No interval is given: the noise of the data is not measured for this method."
             parts.append(f'<p class="note">{escape(noise)}</p>')

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingendice.data.checks import Floats
+from lingendice.data.checks import Floats, require_choice
 from lingendice.data.display import strict_json, table
 from lingendice.data.episodes import effective_degrees
 from lingendice.data.hints import Hinted
@@ -27,6 +27,8 @@ from lingendice.data.rows import read_only
 from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.plots import plot_comparison
+from lingendice.results.result import QUANTITIES
+from lingendice.results.returns import NO_EPISODES
 from lingendice.results.solution import Solution
 from lingendice.results.status import Status
 from lingendice.results.tables import comparison_frame
@@ -42,16 +44,47 @@ LOGGED = object()
 """The logged behavior, whatever policies are called."""
 
 
+HEADINGS = {"return": "return", "value": "value per step", "length": "length"}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Hinted):
-    """Solutions of several policies on one log, in the order given."""
+    """Solutions of several policies on one log, in the order given.
+
+    They are ranked, and intervals, differences and probabilities are taken, by the return of an episode where
+    episodes end, else by the value per step: ``of`` says which. ``by("value")`` is the same comparison by
+    another quantity, and methods take ``of=``.
+    """
 
     names: tuple[Any, ...]
     solutions: tuple[Any, ...]
     """Each a :class:`Solution`, or a :class:`ContinuousSolution` for transitions."""
     seed: int = 0
+    chosen: str | None = None
+    """What to compare by: "return", "value" or "length"; None: what ``of`` finds."""
 
     known_as = "Comparison"
+
+    @cached_property
+    def of(self) -> str:
+        """What policies are compared by: "return" where episodes end, else "value", unless chosen."""
+        if self.chosen is not None:
+            return self.chosen
+        return "return" if self._has_returns else "value"
+
+    @property
+    def _has_returns(self) -> bool:
+        return any(one.headline_of == "return" for one in self.solutions)
+
+    def by(self, of: str | None = None) -> Comparison:
+        """The same policies compared by "return", "value" or "length"; None: as they are compared here."""
+        if of is None or require_choice("of", of, QUANTITIES) == self.of:
+            return self
+        others = self.__dict__.setdefault("_by", {})
+        if of not in others:
+            others[of] = replace(self, chosen=of)
+        found: Comparison = others[of]
+        return found
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -70,28 +103,45 @@ class Comparison(Hinted):
 
     @property
     def values(self) -> Floats:
-        """Per-step value of every policy (read-only)."""
-        return read_only(self._values)
+        """Per-step value of every policy (read-only), whatever they are compared by."""
+        return self.by("value").estimates
+
+    @property
+    def returns(self) -> Floats:
+        """Return of every policy (read-only); nan where no episode of it ends."""
+        return self.by("return").estimates
+
+    @property
+    def lengths(self) -> Floats:
+        """Length of an episode of every policy (read-only); nan where none ends."""
+        return self.by("length").estimates
+
+    @property
+    def estimates(self) -> Floats:
+        """What the policies are compared by, of every policy (read-only)."""
+        return read_only(self._estimates)
 
     @cached_property
-    def _values(self) -> Floats:
-        found = [solution.value for solution in self.solutions]
+    def _estimates(self) -> Floats:
         for name, one in zip(self.names, self.solutions, strict=True):
             if one.status is Status.SEVERAL_DISTRIBUTIONS:
                 raise ValueError(f"the policy {name!r} has no single value to compare: {one.status.advice}")
-        if any(value is None for value in found):
+        if self.of != "length" and any(one.value is None for one in self.solutions):
             raise ValueError("the data hold no rewards, so there are no values to compare; pass reward=")
-        return np.array(found, dtype=float)
+        found = [one.estimate_of(self.of) for one in self.solutions]
+        if all(one is None for one in found):
+            raise ValueError(f"no policy has a {self.of}: {NO_EPISODES}")
+        return np.array([math.nan if one is None else one for one in found])
 
     @property
     def ranking(self) -> tuple[Any, ...]:
-        """Names from the best value to the worst; those whose value is not identified come last."""
-        return tuple(self.names[k] for k in np.argsort(-self.values, kind="stable"))
+        """Names from the largest estimate to the smallest; those that are not identified come last."""
+        return tuple(self.names[k] for k in np.argsort(-self.estimates, kind="stable"))
 
     @property
     def best(self) -> Any:
-        """Name of the policy with the best estimated value."""
-        if np.isnan(self.values).all():
+        """Name of the policy with the largest estimate."""
+        if np.isnan(self.estimates).all():
             raise ValueError(f"no policy can be called the best: {UNIDENTIFIED}, for any of them")
         return self.ranking[0]
 
@@ -108,7 +158,7 @@ class Comparison(Hinted):
     @property
     def _note(self) -> str:
         """What intervals rest on, and what they leave out."""
-        note = self._every_score[0].note
+        note = next((part.note for part in self._scores if part.rows is not None), self._scores[0].note)
         unknown = [
             str(name) for name, part in zip(self.names, self._scores, strict=True) if part.rows is None
         ]
@@ -120,18 +170,18 @@ class Comparison(Hinted):
 
     @cached_property
     def _covariance(self) -> Floats:
-        """Of the values, and of the behavior's."""
+        """Of the estimates, and of the behavior's."""
         return self._rows.T @ self._rows
 
     @cached_property
     def _every_score(self) -> tuple[ValueScores, ...]:
         """Those of the policies, and of the behavior."""
-        _ = self.values  # says what to do where there are no rewards
-        return (*self._scores, self.solutions[0].behavior_scores())
+        _ = self.estimates  # says what to do where there are no rewards
+        return (*self._scores, self.solutions[0].behavior_scores(self.of))
 
     @cached_property
     def _rows(self) -> Floats:
-        """Influence of every piece of the log on every value, the behavior's last."""
+        """Influence of every piece of the log on every estimate, the behavior's last."""
         found = [part.rows for part in self._every_score]
         size = max((rows.shape[0] for rows in found if rows is not None), default=1)
         return np.concatenate([_padded(rows, size) for rows in found], axis=1)
@@ -140,7 +190,7 @@ class Comparison(Hinted):
     def _scores(self) -> tuple[ValueScores, ...]:
         if isinstance(self.solutions[0], Solution):
             require_sample_size(self.solutions[0].operator.counts)
-        return tuple(solution.value_scores() for solution in self.solutions)
+        return tuple(solution.scores(self.of) for solution in self.solutions)
 
     @property
     def behavior_value(self) -> float | None:
@@ -148,31 +198,46 @@ class Comparison(Hinted):
         return self.solutions[0].behavior_value
 
     @property
+    def behavior_estimate(self) -> float | None:
+        """What the policies are compared by, of the logged behavior."""
+        found: float | None = self.solutions[0].behavior_estimate(self.of)
+        return found
+
+    @property
     def bias_allowance(self) -> Floats:
-        """How far each value may be off other than by noise, as far as intervals allow for it."""
+        """How far each estimate may be off other than by noise, as far as intervals allow for it."""
         return np.array([part.bias_allowance for part in self._scores])
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of the estimated values: all come from one log (read-only)."""
+        """Covariance of the estimates: all come from one log (read-only)."""
         return read_only(self._covariance[:-1, :-1])
 
-    def interval(self, level: float = 0.95, *, confidence_level: float | None = None) -> Interval:
+    def interval(
+        self, level: float = 0.95, of: str | None = None, *, confidence_level: float | None = None
+    ) -> Interval:
         """Simultaneous intervals: all hold together with probability ``level`` (or ``confidence_level``).
 
         The half-width is the standard error times a quantile, plus the allowance for bias. The quantile is
         that of max_k |z_k|, drawn from the joint Gaussian distribution of the influence functions (a Gaussian
         multiplier bootstrap, summed in closed form), and for each policy Student's of the same probability.
+
+        ``of``: "return", "value" or "length"; by default what the policies are compared by.
         """
         level = level if confidence_level is None else confidence_level
+        if self.by(of) is not self:
+            return self.by(of).interval(level)
         return self._simultaneous(np.eye(len(self), len(self) + 1), level, f"over {len(self)} policies")
 
-    def difference(self, first: Any, second: Any, level: float = 0.95) -> Interval:
-        """Interval of the value of ``first`` minus that of ``second``: paired, since both come from one log.
+    def difference(self, first: Any, second: Any, level: float = 0.95, of: str | None = None) -> Interval:
+        """Interval of the estimate of ``first`` minus that of ``second``, paired: both come from one log.
 
         Their noise is correlated and mostly cancels; their allowances for bias are added. ``BEHAVIOR``
-        ("behavior", unless a policy is called so) stands for the logged behavior.
+        ("behavior", unless a policy is called so) stands for the logged behavior. ``of`` is that of
+        ``interval``.
         """
+        if self.by(of) is not self:
+            return self.by(of).difference(first, second, level)
         level = require_level(level)
         asked = self._asked(self._contrast([(first, second)]))
         gain, error, bias, degrees = (float(part[0]) for part in asked)
@@ -182,16 +247,18 @@ class Comparison(Hinted):
             standard_error=error,
             level=level,
             method="influence",
-            note=f"paired; {self._note}",
+            note=f"{self._named}paired; {self._note}",
             bias_allowance=bias,
         )
 
-    def differences(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def differences(self, level: float = 0.95, of: str | None = None) -> list[dict[str, Any]]:
         """What each policy gains over the logged behavior, and loses to the best: one row per policy.
 
         ``over_behavior`` and ``to_best`` are paired intervals, simultaneous over all policies; the best one
-        has no ``to_best``. Best first.
+        has no ``to_best``. Best first. ``of`` is that of ``interval``.
         """
+        if self.by(of) is not self:
+            return self.by(of).differences(level)
         order, best = self.ranking, self.ranking[0]
         over_logged = self._contrast([(name, LOGGED) for name in order])
         over = self._simultaneous(over_logged, level, "paired with the behavior")
@@ -206,12 +273,12 @@ class Comparison(Hinted):
 
     @cached_property
     def probability_best(self) -> dict[Any, float]:
-        """How likely each policy is the best of them, by name; nan for one whose value is not identified.
+        """How likely each policy is the best of them, by name; nan for one whose estimate is not identified.
 
-        From draws of the joint distribution of the values' noise, and of biases anywhere within their
+        From draws of the joint distribution of the estimates' noise, and of biases anywhere within their
         allowances; infinite ones, and noise that is not known, leave every policy as likely.
         """
-        known = np.isfinite(self.values)
+        known = np.isfinite(self.estimates)
         if not known.any():
             return dict.fromkeys(self.names, math.nan)
         covariance, bias = self.covariance[np.ix_(known, known)], self.bias_allowance[known]
@@ -223,7 +290,7 @@ class Comparison(Hinted):
             degrees = np.array([part.degrees for part in self._scores])[known]
             few = np.isfinite(degrees)
             noise[:, few] /= np.sqrt(rng.chisquare(degrees[few], size=(DRAWS, int(few.sum()))) / degrees[few])
-            drawn = self.values[known] + noise + bias * rng.uniform(-1.0, 1.0, size=noise.shape)
+            drawn = self.estimates[known] + noise + bias * rng.uniform(-1.0, 1.0, size=noise.shape)
             shares = np.bincount(drawn.argmax(axis=1), minlength=noise.shape[1]) / DRAWS
         found = np.full(len(self), math.nan)
         found[known] = shares
@@ -242,12 +309,12 @@ class Comparison(Hinted):
         return contrast
 
     def _asked(self, contrast: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Values, standard errors, allowances and degrees of freedom of contrasts.
+        """Estimates, standard errors, allowances and degrees of freedom of contrasts.
 
         A policy that a contrast does not ask for has no part in it, though 0 times nan or infinity is nan.
         """
-        behavior, covariance = self.behavior_value, self._covariance
-        every_value = np.append(self.values, math.nan if behavior is None else behavior)
+        behavior, covariance = self.behavior_estimate, self._covariance
+        every_value = np.append(self.estimates, math.nan if behavior is None else behavior)
         every_bias = np.append(self.bias_allowance, 0.0)
         asked = [np.flatnonzero(row) for row in contrast]
         values = np.array([row[at] @ every_value[at] for row, at in zip(contrast, asked, strict=True)])
@@ -282,17 +349,19 @@ class Comparison(Hinted):
             standard_error=error,
             level=float(level),
             method="influence",
-            note=f"simultaneous {over}; {self._note}",
+            note=f"{self._named}simultaneous {over}; {self._note}",
             bias_allowance=bias,
         )
 
-    def contenders(self, level: float = 0.95) -> tuple[Any, ...]:
+    def contenders(self, level: float = 0.95, of: str | None = None) -> tuple[Any, ...]:
         """Policies that may be the best: all but those significantly below some other, jointly.
 
-        A policy is out if its value is below another's by more than the joint one-sided margin of all
-        differences; the set holds the best policy with probability at least ``level``. A policy whose value
-        is not identified is never ruled out.
+        A policy is out if its estimate is below another's by more than the joint one-sided margin of all
+        differences; the set holds the best policy with probability at least ``level``. A policy whose
+        estimate is not identified is never ruled out. ``of`` is that of ``interval``.
         """
+        if self.by(of) is not self:
+            return self.by(of).contenders(level)
         k = len(self)
         pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
         if not pairs:
@@ -300,7 +369,8 @@ class Comparison(Hinted):
         contrast = self._contrast([(self.names[i], self.names[j]) for i, j in pairs])
         _, error, bias, degrees = self._asked(contrast)
         margin = error * self._quantiles(contrast, error, degrees, level, two_sided=False) + bias
-        beaten = {i for row, (i, j) in enumerate(pairs) if self.values[j] - self.values[i] > margin[row]}
+        found = self.estimates
+        beaten = {i for row, (i, j) in enumerate(pairs) if found[j] - found[i] > margin[row]}
         return tuple(name for place, name in enumerate(self.names) if place not in beaten)
 
     def _quantiles(
@@ -347,42 +417,77 @@ class Comparison(Hinted):
         return draws
 
     def to_dict(self) -> dict[str, Any]:
-        """Names, values and ranking as strict JSON types; None where there is no value, or no ranking."""
-        unknown = any(one.value is None for one in self.solutions)
+        """Names, estimates and ranking as strict JSON types; None where there is none."""
+        found = {of: strict_json([one.estimate_of(of) for one in self.solutions]) for of in QUANTITIES}
         return {
             "names": [str(name) for name in self.names],
-            "values": strict_json([one.value for one in self.solutions]),
-            "ranking": None if unknown else [str(name) for name in self.ranking],
+            "of": self.of,
+            "values": found["value"],
+            "returns": found["return"],
+            "lengths": found["length"],
+            "ranking": None if self._is_unknown else [str(name) for name in self.ranking],
             "solutions": [solution.to_dict() for solution in self.solutions],
         }
 
-    def to_frame(self, library: str | None = None, *, level: float = 0.95) -> Any:
-        """The rows of :meth:`table` as a frame of ``"pandas"`` or ``"polars"``; default: the one in use."""
-        return comparison_frame(self, level, library)
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether there is nothing to rank."""
+        return all(one.estimate_of(self.of) is None for one in self.solutions) or (
+            self.of != "length" and any(one.value is None for one in self.solutions)
+        )
 
-    def plot(self, level: float = 0.95, *, ax: Any = None) -> Any:
+    @property
+    def _named(self) -> str:
+        """What a note begins with where it is not the value that is compared."""
+        return "" if self.of == "value" else f"{self.of} {self.unit}; "
+
+    @property
+    def unit(self) -> str:
+        """What the numbers compared are per: "per step", "per episode", ..."""
+        found: str = self.solutions[0].unit_of(self.of)
+        return found
+
+    @property
+    def _beside(self) -> tuple[str, ...]:
+        """Quantities shown beside what the policies are compared by, where episodes end."""
+        if not self._has_returns:
+            return ()
+        others = (of for of in QUANTITIES if of != self.of)
+        return tuple(of for of in others if any(one.estimate_of(of) is not None for one in self.solutions))
+
+    def to_frame(self, library: str | None = None, *, level: float = 0.95, of: str | None = None) -> Any:
+        """The rows of :meth:`table` as a frame of ``"pandas"`` or ``"polars"``; default: the one in use."""
+        return comparison_frame(self.by(of), level, library)
+
+    def plot(self, level: float = 0.95, of: str | None = None, *, ax: Any = None) -> Any:
         """Draw the simultaneous intervals, best policy on top, on ``ax`` or a new figure, which is returned.
 
-        Needs matplotlib (``pip install 'lingendice[plots]'``).
+        ``of`` is that of ``interval``. Needs matplotlib (``pip install 'lingendice[plots]'``).
         """
-        return plot_comparison(self, level, ax)
+        return plot_comparison(self.by(of), level, ax)
 
-    def table(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One row per policy, best first: value, interval, leak, failed checks, how likely it is the best.
+    def table(self, level: float = 0.95, of: str | None = None) -> list[dict[str, Any]]:
+        """One row per policy, best first: estimate, interval, leak, failed checks, how likely it is the best.
+
+        The estimate is under the name of what is compared (``of``), its interval under ``low`` and ``high``.
+        Where episodes end the other quantities follow.
 
         The status of a solve that ended short of its goal stands first among the failed checks.
 
         Computes the intervals and runs the checks of every policy; ``print`` shows them from then on.
         """
+        if self.by(of) is not self:
+            return self.by(of).table(level)
         found = self.interval(level)
         may_win = set(self.contenders(level))
         places = [self.names.index(name) for name in self.ranking]
         rows = [
             {
                 "policy": self.names[k],
-                "value": float(self.values[k]),
+                self.of: float(self.estimates[k]),
                 "low": float(found.low[k]),
                 "high": float(found.high[k]),
+                **{other: self.solutions[k].estimate_of(other) for other in self._beside},
                 "leak": self.solutions[k].leak,
                 "failed_checks": _failures(self.solutions[k]),
                 "may_be_best": self.names[k] in may_win,
@@ -397,13 +502,12 @@ class Comparison(Hinted):
         """Headings and rows for people: intervals and checks only where ``table`` was called."""
         known = self.__dict__.get("_known_table")
         if known is None:
-            unknown = any(one.value is None for one in self.solutions)
-            rows = []
-            for name in self.names if unknown else self.ranking:
+            rows, shown = [], (self.of, *self._beside)
+            for name in self.names if self._is_unknown else self.ranking:
                 one = self[name]
-                worth = "" if one.value is None else f"{one.value:.4g}"
-                rows.append([str(name), worth, "" if one.state_distribution is None else f"{one.leak:.2%}"])
-            return ["policy", "value per step", "leak"], rows
+                leak = "" if one.state_distribution is None else f"{one.leak:.2%}"
+                rows.append([str(name), *(_number(one.estimate_of(of)) for of in shown), leak])
+            return ["policy", *(HEADINGS[of] for of in shown), "leak"], rows
         level, found, table = known
         rows = []
         for row in table:
@@ -411,22 +515,27 @@ class Comparison(Hinted):
             likely = "" if math.isnan(chance) else f"{chance:.0%}"
             value, low, high = one.rounded()
             rows.append([
-                str(row["policy"]), value, f"{row['leak']:.2%}", f"[{low}, {high}]",
-                "yes" if row["may_be_best"] else "no", likely, ", ".join(row["failed_checks"]) or "none",
+                str(row["policy"]), value, f"[{low}, {high}]", *(_number(row[of]) for of in self._beside),
+                f"{row['leak']:.2%}", "yes" if row["may_be_best"] else "no", likely,
+                ", ".join(row["failed_checks"]) or "none",
             ])  # fmt: skip
-        simultaneous = f"{level:.0%}, simultaneous"
         return [
-            "policy", "value per step", "leak", simultaneous, "may be the best", "P(best)", "failed checks"
+            "policy", HEADINGS[self.of], f"{level:.0%}, simultaneous", *(HEADINGS[of] for of in self._beside),
+            "leak", "may be the best", "P(best)", "failed checks",
         ], rows  # fmt: skip
 
     @property
     def caption(self) -> str:
         """What is compared, beside the logged behavior, and what was not computed yet."""
-        title = repr(self) + (f"; ended short of their goals: {self.unfinished}" if self.unfinished else "")
+        title = repr(self) + ("" if self.of == "value" else f" by {self.of}")
+        title += f"; ended short of their goals: {self.unfinished}" if self.unfinished else ""
         if "_known_table" not in self.__dict__:
             return f"{title}; intervals and checks not computed: call table()"
-        behavior = self.behavior_value
-        return title + ("" if behavior is None else f"; behavior's value {behavior:.4g}")
+        behavior = self.behavior_estimate
+        if behavior is None:
+            return title
+        note = self.solutions[0].behavior_note(self.of)
+        return f"{title}; behavior's {self.of} {behavior:.4g}" + (f" ({note})" if note else "")
 
     def _repr_html_(self) -> str:
         return table(*self.columns(), self.caption)
@@ -439,6 +548,10 @@ class Comparison(Hinted):
         widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
         return "\n".join([self.caption, *lines])
+
+
+def _number(found: float | None) -> str:
+    return "" if found is None else f"{found:.4g}"
 
 
 def _failures(solution: Any) -> list[str]:

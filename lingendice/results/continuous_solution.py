@@ -187,16 +187,42 @@ class ContinuousSolution(Result, Ratio):
         assert self.evidence is not None
         return _scores(self.evidence.scores, float(found.bias_allowance))
 
+    def scores(self, of: str = "value") -> ValueScores:
+        """The same of the value or the return."""
+        return self.value_scores().scaled(self._steps_of(of))
+
+    def _steps_of(self, of: str) -> float:
+        """Value per step times this is what is meant."""
+        if of == "value":
+            return 1.0
+        if of == "length" or self.gamma == 1.0:
+            raise ValueError(f"{self.method} gives the return for gamma < 1, and no length")
+        return 1.0 / (1.0 - self.gamma)
+
+    @property
+    def _episodes_end(self) -> bool:
+        terminal = self.transitions.terminal
+        return terminal is not None and bool(terminal.any())
+
+    def behavior_estimate(self, of: str) -> float | None:
+        """The behavior's value or return, on the scale of the target's."""
+        found = self.behavior_value
+        return None if found is None else found * self._steps_of(of)
+
+    def behavior_note(self, of: str) -> str:
+        """What ``behavior_estimate`` is."""
+        return "mean over the logged episodes"
+
     @property
     def behavior_value(self) -> float | None:
         """What the logged behavior earns, on the scale of the value."""
         return next((one.value for one in self.estimates if one.name == "naive"), None)
 
-    def behavior_scores(self) -> ValueScores:
-        """The same as ``value_scores``, of what the behavior earns."""
+    def behavior_scores(self, of: str = "value") -> ValueScores:
+        """The same as ``scores``, of what the behavior earns."""
         if self.evidence is None or self.evidence.naive_scores.size < 2:
             return ValueScores(None, math.inf, "the behavior's value has no interval here")
-        return _scores(self.evidence.naive_scores)
+        return _scores(self.evidence.naive_scores).scaled(self._steps_of(of))
 
     @property
     def leak(self) -> float:
@@ -236,7 +262,8 @@ class ContinuousSolution(Result, Ratio):
         if self.value is not None:
             rows.append(("value per step", self.headline))
             if self.expected_return is not None and self.converged:
-                rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
+                place = 0 if self.headline_of == "return" else 1
+                rows.insert(place, ("return", f"{self.expected_return:.6g}  ({self.return_note})"))
         if self.spread is not None and self.member_values is not None:
             rows.append(("  spread", f"{self.spread:.2g} among {len(self.member_values)} members"))
         for name, value, error, seconds in self.estimates:

@@ -153,21 +153,23 @@ def plot_solution(solution: Solution, kind: str | None = None, ax: Any = None) -
 
 
 def _value(solution: Solution, ax: Any) -> None:
-    """The value and its interval beside the behavior's."""
-    assert solution.value is not None
+    """The headline, a return or the value per step, and its interval beside the behavior's."""
+    of = solution.headline_of
+    worth = solution.estimate_of(of)
+    assert worth is not None
     rows: list[tuple[str, float, float, float, str, str]] = []
     try:
-        found = solution.known_interval() or solution.interval()
-        name = "target" if solution.has_target else "value"
-        rows.append((name, solution.value, found.low, found.high, BLUE, "o"))
+        found = solution.known_interval(of) or solution.interval(of=of)
+        name = "target" if solution.has_target else of
+        rows.append((name, worth, found.low, found.high, BLUE, "o"))
         said = f"{found.level:.0%} interval" + (", unbounded" if math.isinf(found.high - found.low) else "")
     except ValueError:  # a matrix carries no sample size
-        rows.append(("value", solution.value, solution.value, solution.value, BLUE, "o"))
+        rows.append((of, worth, worth, worth, BLUE, "o"))
         said = "no interval"
-    behavior = solution.behavior_value if solution.has_target else None
+    behavior = solution.behavior_estimate(of) if solution.has_target else None
     if behavior is not None:
         sampled = solution.operator.counts.has_sample_size
-        error = solution.behavior_scores().standard_error if sampled else 0.0
+        error = solution.behavior_scores(of).standard_error if sampled else 0.0
         rows.append(("behavior", behavior, behavior - 2 * error, behavior + 2 * error, GRAY, "s"))
         said += ", behavior with two standard errors"
     place = np.arange(len(rows))[::-1]
@@ -177,7 +179,7 @@ def _value(solution: Solution, ax: Any) -> None:
         if np.isfinite(value):
             ax.annotate(f"{value:.4g}", (value, at), xytext=(0, 9), textcoords="offset points", ha="center",
                         fontsize=9, color=INK)  # fmt: skip
-    dress(ax, "Value per step", said)
+    dress(ax, f"{of.capitalize()} {solution.unit_of(of)}", said)
     _named(ax, place, [row[0] for row in rows])
     ax.set_ylim(-0.8, len(rows) - 0.2)
     ax.margins(x=0.2)
@@ -411,13 +413,18 @@ def _intervals(comparison: Comparison, level: float, ax: Any) -> None:
             found.estimate[k], place[chosen], xerr=ends, fmt=marker, color=color, markersize=5, capsize=3,
             linewidth=1.4, label=label, markerfacecolor=color if marker == "o" else "none",
         )  # fmt: skip
-    behavior = comparison.behavior_value
+    behavior = comparison.behavior_estimate
     if behavior is not None:
         ax.axvline(behavior, color=INK, linewidth=0.9, linestyle="--")
         ax.annotate(
             " logged behavior", (behavior, 0.02), xycoords=("data", "axes fraction"), fontsize=8.5, color=INK
         )
-    dress(ax, f"Value of {len(comparison):,} policies", f"reward per step ({level:.0%}, simultaneous)")
+    what = "reward per step" if comparison.of == "value" else f"{comparison.of} {comparison.unit}"
+    dress(
+        ax,
+        f"{comparison.of.capitalize()} of {len(comparison):,} policies",
+        f"{what} ({level:.0%}, simultaneous)",
+    )
     if len(order) <= 60:
         endless = np.isinf(found.high - found.low)
         _named(ax, place, ["unbounded: " * bool(endless[k]) + str(comparison.names[k]) for k in order])

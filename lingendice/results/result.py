@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lingendice.data.checks import require_choice
 from lingendice.data.display import duration, strict_json, table_of_facts
 from lingendice.data.hints import Hinted
 from lingendice.results.status import Status
@@ -22,7 +23,8 @@ Row = tuple[str, str]
 # Keys of what was found, beside cached properties; spaces keep them from being attributes.
 _CHECKS = "all checks"
 _INTERVAL = "interval of "
-_VALUE_INTERVAL = f"{_INTERVAL}value"
+QUANTITIES = ("return", "value", "length")
+"""What is estimated of a policy, and policies may be ranked by."""
 
 
 class Shown:
@@ -65,6 +67,33 @@ class Result(Hinted, Shown):
         return None if self.value is None or self.gamma == 1.0 else self.value / (1.0 - self.gamma)
 
     @property
+    def expected_length(self) -> float | None:
+        """Steps of an episode; None where none is estimated."""
+        return None
+
+    @property
+    def _episodes_end(self) -> bool:
+        """Whether the data show ends of episodes."""
+        return False
+
+    @property
+    def headline_of(self) -> str:
+        """What is shown first and policies are ranked by: "return" where episodes end, else "value"."""
+        return "return" if self._episodes_end and self.expected_return is not None else "value"
+
+    def estimate_of(self, of: str) -> float | None:
+        """``value``, ``expected_return`` or ``expected_length``, by the name that ``interval`` takes."""
+        require_choice("of", of, QUANTITIES)
+        return {"value": self.value, "return": self.expected_return}.get(of, self.expected_length)
+
+    def unit_of(self, of: str) -> str:
+        """What the numbers of a quantity are per."""
+        if of == "value":
+            return "per step"
+        counted = "" if self.gamma == 1.0 else ", discounted"
+        return f"{'steps ' * (of == 'length')}per episode{counted}"
+
+    @property
     def converged(self) -> bool:
         """Whether the answer meets what was asked of it."""
         raise NotImplementedError
@@ -86,7 +115,10 @@ class Result(Hinted, Shown):
             return []
         rows = [("value per step", f"{self.value:.6g}{self._value_note()}")]
         if self.expected_return is not None:
-            rows.append(("return", f"{self.expected_return:.6g}  ({self.return_note})"))
+            place = 0 if self.headline_of == "return" else 1
+            rows.insert(place, ("return", f"{self.expected_return:.6g}  ({self.return_note})"))
+        if self.gamma == 1.0 and self.expected_length is not None:
+            rows.append(("length", f"{self.expected_length:.6g}  (steps of an episode)"))
         return rows
 
     @property
@@ -208,9 +240,9 @@ class Result(Hinted, Shown):
         """What was computed under this name, such as ``"value_bounds"``; None where nothing was yet."""
         return self.__dict__.get(name)
 
-    def known_interval(self) -> Interval | None:
-        """The last interval of the value that was asked for."""
-        found: Interval | None = self.known(_VALUE_INTERVAL)
+    def known_interval(self, of: str = "value") -> Interval | None:
+        """The last interval of the value, the return or the length that was asked for."""
+        found: Interval | None = self.known(_INTERVAL + of)
         return found
 
     @property
@@ -235,11 +267,14 @@ class Result(Hinted, Shown):
         """Interval and checks where they were asked for, else how to ask."""
         rows = []
         if self.value is not None:
-            found = {of: self.known(_INTERVAL + of) for of in ("value", "return", "length")}
-            names = {"value": "interval", "return": "return's interval", "length": "length's interval"}
-            rows += [(names[of], str(interval)) for of, interval in found.items() if interval is not None]
+            first = self.headline_of
+            for of in sorted(QUANTITIES, key=lambda of: of != first):
+                found = self.known_interval(of)
+                if found is not None:
+                    rows.append(("interval" if of == first else f"{of}'s interval", str(found)))
             if not rows:
-                rows.append(("interval", "not computed: sol.interval()"))
+                asked = "" if first == "value" else f"of={first!r}"
+                rows.append(("interval", f"not computed: sol.interval({asked})"))
         checks = self.known(_CHECKS)
         if checks is None:
             return [*rows, ("checks", "not run: sol.diagnose()")]
@@ -257,12 +292,16 @@ class Result(Hinted, Shown):
         asked for.
         """
         always = ("converged", "gamma", "method", "reason", "n_iter", "seconds")
-        interval = self.known_interval()
+        intervals = {of: self.known_interval(of) for of in QUANTITIES}
+        told = {of: None if interval is None else interval.to_dict() for of, interval in intervals.items()}
         found = {
             "status": self.status.name.lower(),
             "advice": self.status.advice,
+            "headline": self.headline_of,
             **{name: self.told(name) for name in (*always, *self.listed)},
-            "interval": None if interval is None else interval.to_dict(),
+            "interval": told["value"],
+            "return_interval": told["return"],
+            "length_interval": told["length"],
             "checks": self.known(_CHECKS),
         }
         return {name: strict_json(value) for name, value in found.items()}

@@ -23,6 +23,7 @@ from lingendice.data.checks import Floats
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import group_sample
 from lingendice.data.rows import row_of_entry
+from lingendice.model.operator import EmpiricalOperator
 from lingendice.results.allowance import without_rounding
 from lingendice.results.targets import Interval, ValueScores
 from lingendice.solvers.shrinkage import ROUNDING
@@ -78,15 +79,36 @@ def episode_interval(
     steps = solution.episode_steps
     if estimate is None or steps is None:
         raise ValueError(_why_none(solution, of))
-    ratio = solution.is_ratio
-    if (of == "return" and not ratio) or math.isnan(estimate):
+    if (of == "return" and not solution.is_ratio) or math.isnan(estimate):
         return solution._interval(level, "value", method, **options).scaled(steps)
-    cost, operator = estimate if ratio else 0.0, solution.operator
+    changed, expected = _per_step(solution, of, estimate, steps)
+    found = changed._interval(level, "value", method, **options)
+    return around(found, estimate, expected, steps)
+
+
+def episode_scores(solution: Solution, of: str) -> ValueScores:
+    """Rows whose products add up to the variance of the return or the length; see ``value_scores``."""
+    estimate, steps = solution.estimate_of(of), solution.episode_steps
+    if estimate is None or steps is None:
+        return ValueScores(None, math.inf, _why_none(solution, of))
+    if (of == "return" and not solution.is_ratio) or math.isnan(estimate):
+        return solution.value_scores().scaled(steps)
+    changed, expected = _per_step(solution, of, estimate, steps)
+    return beside(changed.value_scores(), float(changed.value or 0.0), expected, steps)
+
+
+def beside(scores: ValueScores, found: float, expected: float, steps: float) -> ValueScores:
+    """Scores of a fit to other rewards, on the scale of an episode; see :func:`around`."""
+    return scores._replace(bias_allowance=scores.bias_allowance + abs(found - expected)).scaled(steps)
+
+
+def _per_step(solution: Solution, of: str, estimate: float, steps: float) -> tuple[Solution, float]:
+    """The solution whose value is off by what the return or the length is, per step, and that value."""
+    cost, operator = estimate if solution.is_ratio else 0.0, solution.operator
     given = operator.reward if operator.logged_reward is None else None
     reward = np.ones(operator.n_cells) if of == "length" else given
     changed = solution.with_counts(with_rewards(operator.counts, reward, cost), _shifted(solution, of, cost))
-    found = changed._interval(level, "value", method, **options)
-    return around(found, estimate, 0.0 if ratio else estimate / steps, steps)
+    return changed, 0.0 if solution.is_ratio else estimate / steps
 
 
 def around(
@@ -134,9 +156,46 @@ def _why_none(solution: Solution, of: str) -> str:
     return f"{solution.method} gives no {of}; see solve(...)"
 
 
-def average_scores(solution: Solution, average: float) -> ValueScores:
+# -- the logged behavior ---------------------------------------------------------------------------------
+
+
+def has_whole_episodes(operator: EmpiricalOperator) -> bool:
+    """Whether the behavior's return is the mean over the log's episodes: kept, and none of them cut off."""
+    episodes = operator.counts.episodes
+    if episodes is None or episodes.weight is not None or not operator.initial_is_logged:
+        return False
+    return float(operator.counts.terminal_count.sum()) == episodes.first_state.size
+
+
+def mean_of_episodes(operator: EmpiricalOperator, of: str) -> float | None:
+    """Mean return or length of the log's episodes, each of which has ended."""
+    counts = operator.counts
+    length = float(counts.total) / float(counts.terminal_count.sum())
+    if of == "length":
+        return length
+    return None if operator.logged_average is None else operator.logged_average * length
+
+
+def mean_scores(operator: EmpiricalOperator, of: str) -> ValueScores:
+    """Scores of :func:`mean_of_episodes`: what each episode earns beyond the mean, by the number of them."""
+    counts = operator.counts
+    mean = mean_of_episodes(operator, of)
+    given = operator.reward if operator.logged_reward is None else None
+    reward = np.ones(operator.n_cells) if of == "length" else given
+    changed = with_other_rewards(operator, with_rewards(counts, reward, float(mean or 0.0)))
+    steps = float(counts.total) / float(counts.terminal_count.sum())
+    return average_scores(changed, 0.0).scaled(steps)
+
+
+def with_other_rewards(operator: EmpiricalOperator, counts: Counts) -> EmpiricalOperator:
+    """The operator of the same transitions with the rewards of ``counts``."""
+    choices = operator.choices._replace(reward=None)
+    return replace(operator, counts=counts, reward=counts.reward, choices=choices)
+
+
+def average_scores(operator: EmpiricalOperator, average: float) -> ValueScores:
     """Rows whose products add up to the variance of the mean reward, in the order of other values' rows."""
-    operator, counts = solution.operator, solution.operator.counts
+    counts = operator.counts
     sample = group_sample(counts)
     assert operator.reward is not None
     logged = operator.choices.reward is None

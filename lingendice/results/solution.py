@@ -26,7 +26,16 @@ from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, interval
 from lingendice.results.plots import plot_solution
 from lingendice.results.result import Result, Row
-from lingendice.results.returns import average_scores, end_share, episode_interval
+from lingendice.results.returns import (
+    average_scores,
+    end_share,
+    episode_interval,
+    episode_scores,
+    has_whole_episodes,
+    mean_of_episodes,
+    mean_scores,
+    with_other_rewards,
+)
 from lingendice.results.sensitivity import Sensitivity, sensitivity
 from lingendice.results.status import Status
 from lingendice.results.tables import solution_frame
@@ -91,11 +100,11 @@ class Solution(Result):
     certified: ClassVar[bool] = True
     """Whether the value is the stationary equation's, to which hard bounds and a primal-dual gap belong."""
     listed: ClassVar[tuple[str, ...]] = (
-        "value", "expected_return", "expected_length", "behavior_value", "value_bounds", "gap", "leak",
-        "terminal_mass", "effective_sample_size", "ridge", "residual", "error", "error_kind", "condition",
-        "stationary", "tau", "distributions",
+        "value", "expected_return", "expected_length", "behavior_value", "behavior_return", "value_bounds",
+        "gap", "leak", "terminal_mass", "effective_sample_size", "ridge", "residual", "error", "error_kind",
+        "condition", "stationary", "tau", "distributions",
     )  # fmt: skip
-    costly: ClassVar[tuple[str, ...]] = ("value_bounds", "gap", "behavior_value")
+    costly: ClassVar[tuple[str, ...]] = ("value_bounds", "gap", "behavior_value", "behavior_return")
 
     def __post_init__(self) -> None:
         # What is shown is what everything else is computed from: nobody may write to it.
@@ -311,13 +320,7 @@ class Solution(Result):
 
     def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> Solution:
         """The solution for the same transitions with the rewards of ``counts``."""
-        operator = replace(
-            self.operator,
-            counts=counts,
-            reward=counts.reward,
-            choices=self.operator.choices._replace(reward=None),
-        )
-        return replace(self, source=operator, reward_range=reward_range)
+        return replace(self, source=with_other_rewards(self.operator, counts), reward_range=reward_range)
 
     @cached_property
     def value_bounds(self) -> tuple[float, float] | None:
@@ -394,11 +397,43 @@ class Solution(Result):
             return self.operator.logged_average
         return self._behavior.value
 
-    def behavior_scores(self) -> ValueScores:
-        """Rows whose products add up to the variance of ``behavior_value``, as ``value_scores`` has them."""
-        if self._behavior_is_average:
-            return average_scores(self, float(self.behavior_value or 0.0))
-        return self._behavior.value_scores()
+    @cached_property
+    def behavior_return(self) -> float | None:
+        """What an episode of the logged behavior earns; None where none ends.
+
+        At gamma = 1 the mean over the logged episodes. Where some were cut off, or none were kept, it is the
+        estimate for the logged chain, which goes on where they were cut off.
+        """
+        return self.behavior_estimate("return")
+
+    def behavior_estimate(self, of: str) -> float | None:
+        """The behavior's ``value``, ``return`` or ``length``, on the scale of the target's."""
+        if of == "value":
+            return self.behavior_value
+        if self._averages_episodes:
+            return mean_of_episodes(self.operator, of)
+        return self._behavior.estimate_of(of)
+
+    def behavior_note(self, of: str) -> str:
+        """What ``behavior_estimate`` is."""
+        if not self._behavior_is_average:
+            return ""
+        if of == "value":
+            return "mean over the logged steps"
+        whole = self._averages_episodes
+        return "mean over the logged episodes" if whole else "of the logged chain: not all episodes ended"
+
+    def behavior_scores(self, of: str = "value") -> ValueScores:
+        """Rows whose products add up to the variance of ``behavior_estimate``; see ``scores``."""
+        if of != "value" and self._averages_episodes:
+            return mean_scores(self.operator, of)
+        if of == "value" and self._behavior_is_average:
+            return average_scores(self.operator, float(self.behavior_value or 0.0))
+        return self._behavior.scores(of)
+
+    @property
+    def _averages_episodes(self) -> bool:
+        return self._behavior_is_average and has_whole_episodes(self.operator)
 
     @property
     def _behavior_is_average(self) -> bool:
@@ -519,12 +554,25 @@ class Solution(Result):
         """
         return sensitivity(self, of, entry)
 
+    def scores(self, of: str = "value") -> ValueScores:
+        """The same of the value, the return or the length."""
+        return self.value_scores() if of == "value" else self._episode_scores(of)
+
+    def _episode_scores(self, of: str) -> ValueScores:
+        return episode_scores(self, of)
+
+    @property
+    def _episodes_end(self) -> bool:
+        return bool(self.operator.counts.has_terminals)
+
     # -- for people and machines -----------------------------------------------------------------
 
     def told(self, name: str) -> Any:
         """What is known under a name without a solve; None where it would take one, or nothing is unique."""
         if name == "behavior_value" and self._behavior_is_average:
             return self.behavior_value
+        if name == "behavior_return" and self._averages_episodes:
+            return self.behavior_return
         try:
             return super().told(name)
         except SeveralDistributions:
@@ -573,9 +621,10 @@ class Solution(Result):
             return [*rows, ("distributions", f"{len(self.state_distributions)}, {where}")]
         rows += super()._value_rows()
         if self.value is not None and self.has_target:
-            found = self.told("behavior_value")
-            asked = "not computed: sol.behavior_value" if found is None else f"{found:.6g}"
-            rows.append(("behavior's value", asked))
+            of = self.headline_of
+            found = self.told(f"behavior_{of}")
+            asked = f"not computed: sol.behavior_{of}" if found is None else f"{found:.6g}"
+            rows.append((f"behavior's {of}", asked))
         bounds = self.told("value_bounds")
         if bounds is not None:
             rows.append(("hard bounds", f"{bounds[0]:.6g} to {bounds[1]:.6g}, {self.bounds_note}"))

@@ -119,6 +119,11 @@ class ValueScores(NamedTuple):
         """Root of the variance; 0 where the value is not identified."""
         return 0.0 if self.rows is None else float(np.sqrt((self.rows**2).sum()))
 
+    def scaled(self, factor: float) -> ValueScores:
+        """Those of the same quantity in other units; ``factor`` is positive."""
+        rows = None if self.rows is None else factor * self.rows
+        return self._replace(rows=rows, bias_allowance=factor * self.bias_allowance)
+
 
 class Target(NamedTuple):
     """A functional of the distribution: the value, entries of the distribution, or the mean of a function on

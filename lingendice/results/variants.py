@@ -48,7 +48,7 @@ from lingendice.results.diagnostics import (
 )
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
 from lingendice.results.result import Row
-from lingendice.results.returns import around, end_share, with_rewards
+from lingendice.results.returns import around, beside, end_share, with_rewards
 from lingendice.results.solution import Solution
 from lingendice.results.targets import HEAVIEST, Estimate, Interval, ValueScores, student_quantile
 from lingendice.results.trust_checks import Grounds, data_checks, order_checks, trust_checks, trust_notes
@@ -102,7 +102,7 @@ class LinearSolution(Solution):
     listed = (
         *Solution.listed, "divergence", "objective", "lower_bound", "gap_kind", "w_tau", "w_f", "u"
     )  # fmt: skip
-    costly = ("value_bounds", "behavior_value")
+    costly = ("value_bounds", "behavior_value", "behavior_return")
 
     @cached_property
     def misfit(self) -> float:
@@ -282,6 +282,15 @@ class HorizonSolution(Uncertified):
     @property
     def _behavior_is_average(self) -> bool:
         return False
+
+    @property
+    def _episodes_end(self) -> bool:
+        """All do, at the horizon."""
+        return True
+
+    def unit_of(self, of: str) -> str:
+        """What the numbers of a quantity are per."""
+        return super().unit_of(of) if of == "value" else f"over the first {self.horizon:,} steps"
 
     @cached_property
     def _behavior(self) -> HorizonSolution:
@@ -643,6 +652,16 @@ class PolicySolution(Solution):
         scores = value_scores(self._ratio_fit, None)
         off = abs(self._ratio_fit.value)
         return scores._replace(bias_allowance=scores.bias_allowance + off)
+
+    def _episode_scores(self, of: str) -> ValueScores:
+        """Where ends are absorbed, of the fit whose interval is ``_episode_interval``."""
+        steps = self.episode_steps
+        if self.fit.length is None or steps is None or self.value is None or math.isnan(self.value):
+            return super()._episode_scores(of)
+        refuse_partial_rewards(self.operator)
+        if of == "return":
+            return value_scores(self.fit, self.reward_range).scaled(steps)
+        return beside(value_scores(self._length_fit), self._length_fit.value, 1.0, steps)
 
     listed = (*Solution.listed, "correction", "shrinkage", "gate")
 

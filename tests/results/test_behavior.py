@@ -38,16 +38,19 @@ def test_it_is_the_mean_reward_at_gamma_1():
     counts = short_log(0)
     solution = lg.solve(counts, policy=corridor().policy)
     assert solution.behavior_value == pytest.approx(counts.episodes.reward.mean(), rel=1e-12)
-    assert f"behavior's value       {solution.behavior_value:.6g}" in str(solution)
+    assert f"behavior's return      {solution.behavior_return:.6g}" in str(solution)
 
 
 def test_it_is_shown_once_it_was_asked_for():
     solution = lg.solve(short_log(0), 0.9, policy=corridor().policy)
-    assert "not computed: sol.behavior_value" in str(solution)
+    assert "not computed: sol.behavior_return" in str(solution)
     assert solution.to_dict()["behavior_value"] is None
-    value = solution.behavior_value
-    assert f"behavior's value       {value:.6g}" in str(solution)
+    assert solution.to_dict()["behavior_return"] is None
+    value, of_episode = solution.behavior_value, solution.behavior_return
+    assert of_episode == pytest.approx(10.0 * value, rel=1e-12)
+    assert f"behavior's return      {of_episode:.6g}" in str(solution)
     assert solution.to_dict()["behavior_value"] == value
+    assert solution.to_dict()["behavior_return"] == of_episode
     assert "behavior" not in str(lg.solve(short_log(0), 0.9))  # without a target there is nothing to compare
 
 
@@ -72,7 +75,7 @@ def test_standard_errors_of_gains_are_those_of_new_logs(options):
         for seed in range(200)
     ]
     gains = np.array([one["target"].value - one.behavior_value for one in found])
-    told = [one.difference("target", "behavior") for one in found]
+    told = [one.difference("target", "behavior", of="value") for one in found]
     np.testing.assert_allclose([one.estimate for one in told], gains, rtol=1e-12)
     closed = np.sqrt(np.mean([one.standard_error**2 for one in told]))
     assert closed == pytest.approx(gains.std(ddof=1), rel=0.15)
@@ -92,7 +95,9 @@ def test_gains_without_episodes_kept():
         )  # fmt: skip
         found.append(lg.solve(counts, 0.9, policy={"target": rules.policy}, **PLUG_IN))
     gains = np.array([one["target"].value - one.behavior_value for one in found])
-    closed = np.sqrt(np.mean([one.difference("target", "behavior").standard_error ** 2 for one in found]))
+    closed = np.sqrt(
+        np.mean([one.difference("target", "behavior", of="value").standard_error ** 2 for one in found])
+    )
     assert closed == pytest.approx(gains.std(ddof=1), rel=0.15)
 
 
@@ -123,7 +128,7 @@ def test_differences_are_paired_and_simultaneous():
 def test_differences_cover_together():
     rules = corridor()
     truth = {
-        name: rules._replace(policy=policy).dynamic_programming(0.9) * 0.1
+        name: rules._replace(policy=policy).dynamic_programming(0.9)
         for name, policy in {
             "slips": rules.policy, "walks": np.tile([0.95, 0.05], (6, 1)), "as logged": UNIFORM
         }.items()
@@ -168,6 +173,6 @@ def test_the_table_names_failed_checks_and_the_behavior():
     }
     shown = str(found)
     assert "failed checks" in shown
-    assert f"behavior's value {found.behavior_value:.4g}" in shown
+    assert f"behavior's return {found.behavior_estimate:.4g}" in shown
     for row in rows:
         assert 0.0 <= row["probability_best"] <= 1.0

@@ -272,7 +272,7 @@ def test_simultaneous_intervals_are_no_narrower_than_single_ones(
     together = lg.solve(counts, gamma, policy=list(policies), **options)
     every = together.interval(level)
     for name, row in enumerate(together.differences(level)):
-        alone = together[name].interval(level)
+        alone = together[name].interval(level, of=together.of)
         width = every.entry(name).high - every.entry(name).low
         assert width >= (alone.high - alone.low) * (1 - 1e-9)
         paired = together.difference(together.ranking[name], "behavior", level)

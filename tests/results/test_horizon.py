@@ -144,8 +144,8 @@ def test_policies_are_compared_over_a_horizon():
     found = lg.solve(rules.sample(80, 2), policy={"slips": rules.policy, "walks": other}, horizon=5)
     assert found.best == "walks"
     gain = found.difference("walks", "slips")
-    assert gain.estimate == pytest.approx(found["walks"].value - found["slips"].value)
-    alone = [one.interval().standard_error for one in found]
+    assert gain.estimate == pytest.approx(found["walks"].expected_return - found["slips"].expected_return)
+    alone = [one.interval(of="return").standard_error for one in found]
     assert 0 < gain.standard_error < np.hypot(*alone)
 
 
