@@ -27,6 +27,7 @@ from lingendice.data.rows import read_only
 from lingendice.results.allowance import half_width
 from lingendice.results.interval import UNIDENTIFIED, require_sample_size
 from lingendice.results.plots import plot_comparison
+from lingendice.results.ranges import UNKNOWN, clipped, degrees_within, ends_within
 from lingendice.results.result import QUANTITIES
 from lingendice.results.returns import NO_EPISODES
 from lingendice.results.solution import Solution
@@ -241,7 +242,7 @@ class Comparison(Hinted):
         level = require_level(level)
         asked = self._asked(self._contrast([(first, second)]))
         gain, error, bias, degrees = (float(part[0]) for part in asked)
-        return Interval.around(
+        found = Interval.around(
             gain,
             half_width(error, bias, level, degrees),
             standard_error=error,
@@ -250,6 +251,7 @@ class Comparison(Hinted):
             note=f"{self._named}paired; {self._note}",
             bias_allowance=bias,
         )
+        return clipped(found, self._limits(self._contrast([(first, second)])[0]))
 
     def differences(self, level: float = 0.95, of: str | None = None) -> list[dict[str, Any]]:
         """What each policy gains over the logged behavior, and loses to the best: one row per policy.
@@ -343,15 +345,37 @@ class Comparison(Hinted):
 
     def _simultaneous(self, contrast: Floats, level: float, over: str) -> Interval:
         values, error, bias, degrees = self._asked(contrast)
-        return Interval.around(
+        limits = [self._limits(row) for row in contrast]
+        alone = [int(row.argmax()) if np.count_nonzero(row) == 1 else None for row in contrast]
+        for k, policy in enumerate(alone):
+            if policy is not None:
+                degrees[k] = degrees_within(self._scores[policy], values[k], limits[k])
+        quantile = self._quantiles(contrast, error, degrees, level, two_sided=True)
+        low, high = values - error * quantile - bias, values + error * quantile + bias
+        for k, policy in enumerate(alone):
+            least, most = limits[k]
+            if policy is not None and limits[k] != UNKNOWN:
+                noise = math.hypot(error[k], self.solutions[policy].unseen_error(self.of))
+                low[k], high[k] = ends_within(values[k], noise * quantile[k], noise, bias[k], limits[k])
+            low[k], high[k] = max(low[k], least), min(high[k], most)
+        return Interval(
+            low,
+            high,
             values,
-            error * self._quantiles(contrast, error, degrees, level, two_sided=True) + bias,
-            standard_error=error,
+            error,
             level=float(level),
             method="influence",
             note=f"{self._named}simultaneous {over}; {self._note}",
             bias_allowance=bias,
         )
+
+    def _limits(self, row: Floats) -> tuple[float, float]:
+        """The range of a contrast, from what ``reward_range`` says of every policy and of the behavior."""
+        ranges = [one.range_of(self.of) for one in (*self.solutions, self.solutions[0])]
+        parts = [(weight, ranges[at]) for at, weight in enumerate(row) if weight != 0.0]
+        low = sum(weight * (least if weight > 0.0 else most) for weight, (least, most) in parts)
+        high = sum(weight * (most if weight > 0.0 else least) for weight, (least, most) in parts)
+        return low, high
 
     def contenders(self, level: float = 0.95, of: str | None = None) -> tuple[Any, ...]:
         """Policies that may be the best: all but those significantly below some other, jointly.

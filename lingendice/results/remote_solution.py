@@ -57,6 +57,9 @@ class SpreadSolution(Solution):
             )
         return super()._interval(level, of, method, **options)
 
+    def _within_range(self, found: Interval, of: Any, in_closed_form: bool) -> Interval:
+        return super()._within_range(found, of, False)
+
     def influence(self) -> SpreadInfluence:
         """Of every logged transition and first state, as sums over the blocks of rows."""
         return SpreadInfluence(self)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -85,6 +86,18 @@ class Result(Hinted, Shown):
         """``value``, ``expected_return`` or ``expected_length``, by the name that ``interval`` takes."""
         require_choice("of", of, QUANTITIES)
         return {"value": self.value, "return": self.expected_return}.get(of, self.expected_length)
+
+    def range_of(self, of: str) -> tuple[float, float]:
+        """What ``reward_range`` says of the value or the return; infinite where it says nothing."""
+        return -math.inf, math.inf
+
+    def unseen_error(self, of: str) -> float:
+        """Standard error of outcomes that ``reward_range`` allows and the log may just not show."""
+        return 0.0
+
+    def _within_range(self, found: Interval, of: Any, in_closed_form: bool) -> Interval:
+        """The interval with ends that respect ``range_of``."""
+        return found
 
     def unit_of(self, of: str) -> str:
         """What the numbers of a quantity are per."""
@@ -190,6 +203,8 @@ class Result(Hinted, Shown):
         level = level if confidence_level is None else confidence_level
         of_episode = isinstance(of, str) and of in ("return", "length")
         found = (self._episode_interval if of_episode else self._interval)(level, of, method, **options)
+        in_closed_form = method == "influence" and all(option is None for option in options.values())
+        found = self._within_range(found, of, in_closed_form)
         if self.status.ended_short:
             short = f"the solve ended short of its goal ({self.status.value}), which is not allowed for"
             found = replace(found, note=f"{found.note}; {short}")

@@ -25,6 +25,7 @@ from lingendice.results.calls import kept_call
 from lingendice.results.diagnostics import Check, diagnose_counts
 from lingendice.results.interval import Influence, interval
 from lingendice.results.plots import plot_solution
+from lingendice.results.ranges import UNKNOWN, clipped, range_of, unseen_error, within_range
 from lingendice.results.result import Result, Row
 from lingendice.results.returns import (
     average_scores,
@@ -560,6 +561,22 @@ class Solution(Result):
 
     def _episode_scores(self, of: str) -> ValueScores:
         return episode_scores(self, of)
+
+    def range_of(self, of: str) -> tuple[float, float]:
+        """What ``reward_range`` says of the value or the return: see :mod:`lingendice.results.ranges`."""
+        return range_of(self, of)
+
+    def unseen_error(self, of: str) -> float:
+        """Standard error of outcomes that ``reward_range`` allows and the log may just not show."""
+        return unseen_error(self, of)
+
+    def _within_range(self, found: Interval, of: Any, in_closed_form: bool) -> Interval:
+        limits = self.range_of(of) if isinstance(of, str) else UNKNOWN
+        if limits == UNKNOWN or math.isnan(found.estimate):
+            return found
+        if not in_closed_form:
+            return clipped(found, limits)
+        return within_range(found, self.scores(of), limits, self.unseen_error(of))
 
     @property
     def _episodes_end(self) -> bool:

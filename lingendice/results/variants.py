@@ -47,6 +47,7 @@ from lingendice.results.diagnostics import (
     diagnose_counts,
 )
 from lingendice.results.interval import Influence, Piece, refuse_partial_rewards
+from lingendice.results.ranges import value_within
 from lingendice.results.result import Row
 from lingendice.results.returns import around, beside, end_share, with_rewards
 from lingendice.results.solution import Solution
@@ -513,6 +514,23 @@ class PolicySolution(Solution):
         extra = float(np.einsum("s,s->", self.state_distribution, self.extra_reward))
         return float(earned) + extra / self._identified + self.correction
 
+    @cached_property
+    def value(self) -> float | None:
+        """Per-step value, within what ``reward_range`` says of it and of the return."""
+        found = self._value()
+        known = found is not None and not math.isnan(found) and self.reward_range is not None
+        return value_within(self, found) if known and found is not None else found
+
+    @cached_property
+    def expected_return(self) -> float | None:
+        """Return of an episode, within what ``reward_range`` says of it; see ``Solution``."""
+        found, (low, high) = super().expected_return, self.range_of("return")
+        return None if found is None else min(max(found, low), high)
+
+    def unseen_error(self, of: str) -> float:
+        """None: the allowance for bias counts what was never seen."""
+        return 0.0
+
     def with_counts(self, counts: Counts, reward_range: tuple[float, float] | None) -> PolicySolution:
         """The estimate fitted anew to the same transitions with the rewards of ``counts``."""
         controls = Controls(tol=self.tol, threads=self.threads)
@@ -522,9 +540,10 @@ class PolicySolution(Solution):
     def corrected(self) -> PolicySolution:
         """With the change of the value by extrapolating the ridge to 0, where there is a value."""
         plain = replace(self, correction=0.0)
-        if plain.value is None or math.isnan(plain.value):
+        value = plain._value()
+        if value is None or math.isnan(value):
             return plain
-        return replace(plain, correction=self.fit.value - plain.value)
+        return replace(plain, correction=self.fit.value - value)
 
     def _adjoint_values(self) -> Floats:
         return self.fit.values
@@ -566,14 +585,20 @@ class PolicySolution(Solution):
         """The fit to a reward of 1 per step, whose return is the length of an episode."""
         return self._fit_to(np.ones(self.operator.n_cells))
 
+    @property
+    def _ratio_range(self) -> tuple[float, float] | None:
+        """Of the rewards of ``_ratio_fit``."""
+        if self.reward_range is None:
+            return None
+        value = float(self.value or 0.0)
+        return self.reward_range[0] - value, self.reward_range[1] - value
+
     def _per_step(self, level: float) -> Allowed:
         """The value per step with its allowance: of a ratio where episodes end."""
         if self.fit.length is None:
             return allowed_interval(self.fit, level, self.reward_range)
-        value, shifted = float(self.value or 0.0), self.reward_range
-        if shifted is not None:
-            shifted = shifted[0] - value, shifted[1] - value
-        found = allowed_interval(self._ratio_fit, level, shifted)
+        value = float(self.value or 0.0)
+        found = allowed_interval(self._ratio_fit, level, self._ratio_range)
         return found._replace(interval=around(found.interval, value, 0.0, 1.0, self.reward_range))
 
     def _episode_interval(self, level: float, of: str, method: str, **options: Any) -> Interval:
@@ -585,7 +610,10 @@ class PolicySolution(Solution):
             return super()._episode_interval(level, of, method, **options)
         refuse_partial_rewards(self.operator)
         if of == "return":
-            return allowed_interval(self.fit, level, self.reward_range).interval.scaled(steps)
+            # Not cut to the range of a step's reward: how many steps there are is uncertain, too.
+            allowed = allowed_interval(self.fit, level, self.reward_range)
+            low, high = self.fit.value - allowed.half_width, self.fit.value + allowed.half_width
+            return replace(allowed.interval, low=low, high=high).scaled(steps)
         found = allowed_interval(self._length_fit, level).interval
         return around(found, steps, 1.0, steps)
 
@@ -649,7 +677,7 @@ class PolicySolution(Solution):
         refuse_partial_rewards(self.operator)
         if self.fit.length is None:
             return value_scores(self.fit, self.reward_range)
-        scores = value_scores(self._ratio_fit, None)
+        scores = value_scores(self._ratio_fit, self._ratio_range)
         off = abs(self._ratio_fit.value)
         return scores._replace(bias_allowance=scores.bias_allowance + off)
 
