@@ -173,10 +173,10 @@ def solve(
         Total weight of a Dirichlet prior on every row, uniform, or a pair (weight, distribution). Default:
         none. Its bias is in no standard error, so that intervals are refused.
     reward_range
-        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen) and for the interval
-        of the default with a policy, which then allows for rewards that were never logged. After the end of
-        an episode the reward is 0, which the bounds allow for by themselves. Intervals of the value and of
-        returns keep to what follows from it: a probability, paid at ends alone, stays in [0, 1].
+        (lowest, highest) possible reward, for ``value_bounds`` (default: the range seen) and for intervals of
+        the value and of returns, which then allow for rewards that were never logged and keep to what follows
+        from the range: a probability, paid at ends alone, stays in [0, 1]. After the end of an episode the
+        reward is 0, which the bounds allow for by themselves.
     features, dual_features
         Features of tau (nonnegative) and f, one row per cell: an array, a sparse matrix, or what a builder of
         :mod:`lingendice.features` returns. ``dual_features`` defaults to ``features``. tau = features @ w,
