@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from citations import load_citations
 from figures import draw_bound, draw_line, finish, new_figure
 from pagerank_smoothing import log_bound, log_divergence, random_walk_matrix
 from pagerank_smoothing import walk as walk_matrix
 from reporting import data_directory, table, write
 
 import lingendice as lg
-from lingendice.io.edge_lists import load_citations
-from lingendice.io.formats import FileError
 
 STEPS = (1_000, 2_000, 5_000, 10_000, 20_000)
 METHODS = ("plug-in", "smoothing=3", "add-one model", "visits + 1/2", "link steps, eta known")
@@ -178,7 +177,7 @@ def main() -> None:
     for graph in (*BARABASI_ALBERT, *CITATIONS):
         try:
             more, about[graph] = run_graph(graph, given)
-        except (ImportError, FileError) as error:
+        except (OSError, ValueError) as error:  # no file, no network, other bytes
             missing[graph] = str(error)
             print(f"{graph} left out: {error}", flush=True)
             continue

@@ -1,4 +1,4 @@
-"""Lists of edges, in memory or in files, as counts; the citation graphs Cora and Citeseer among them.
+"""Lists of edges, in memory or in files, as counts.
 
 The nodes are those that the edges name. Entries of text are integers where all of them read as integers, else
 names. A third entry of an edge is its weight; parallel edges add up.
@@ -6,8 +6,6 @@ names. A third entry of an edge is its weight; parallel edges add up.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.by_label import is_table, named_columns, table_columns
-from lingendice.data.checks import numeric_array, require_choice
+from lingendice.data.checks import numeric_array
 from lingendice.data.counts import Counts
 from lingendice.data.labels import encode
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import arrow
 from lingendice.io.csv_reader import text_rows
-from lingendice.io.formats import IPC, PARQUET, FileError, format_of, naming, require_file
+from lingendice.io.formats import IPC, PARQUET, format_of, naming, require_file
 
 SOURCE_COLUMNS = ("source", "src", "from", "state", "u")
 TARGET_COLUMNS = ("target", "dst", "destination", "to", "next_state", "v")
@@ -185,116 +183,3 @@ def _numbers(value: Iterable[Any]) -> NDArray[Any]:
                     "take 1 for every edge"
                 ) from None
     return numeric_array("weight", listed)
-
-
-# -- Cora and Citeseer, from a directory or by download ------------------------------------------------------
-
-
-DATA_VARIABLE = "LINGENDICE_DATA"
-DIRECTIONS = ("cited_to_citing", "citing_to_cited")
-
-
-ARCHIVES = "https://linqs-data.soe.ucsc.edu/public/lbc"
-CHECKSUMS = {
-    "cora": "ec1a372391b7f0f60a6aff0084e8abd8f19f0faa7e1f2441a41c492042d5945e",
-    "citeseer": "cd9730630eaaa745058c2cd2cce6b9afb79ca71278a479aebec55f4cf5eb7f30",
-}
-"""SHA-256 of the list of citations of each graph."""
-
-
-def load_citations(
-    name: str, directory: str | Path | None = None, direction: str = "cited_to_citing"
-) -> Counts:
-    """Citation graph as counts: one count per line of the file, papers as state labels.
-
-    Looks for ``NAME.cites`` in ``directory`` and nowhere else where that is given; else in the directory
-    that the environment variable LINGENDICE_DATA names (or its ``graphs`` folder); else downloads it
-    once with pooch (``pip install 'lingendice[graphs]'``) and checks its SHA-256. A file of your own is
-    read as it is. Self-citations and repeated lines are kept. O(lines).
-
-    Parameters
-    ----------
-    name
-        ``"cora"`` (2,708 papers, 5,429 citations) or ``"citeseer"`` (3,327 and 4,732).
-    directory
-        Where ``cora.cites`` or ``citeseer.cites`` lies.
-    direction
-        ``"cited_to_citing"`` walks from a paper to those that cite it, ``"citing_to_cited"`` along
-        its references. Either way hundreds of papers are dangling: give ``solve`` a ``restart``.
-
-    Examples
-    --------
-    >>> counts = load_citations("cora")                                  # doctest: +SKIP
-    >>> lingendice.solve(counts, gamma=0.85, restart=uniform).stationary  # doctest: +SKIP
-    """
-    require_choice("name", name, tuple(CHECKSUMS))
-    require_choice("direction", direction, DIRECTIONS)
-    cited, citing = read_citations(find_citations(name, directory))
-    first, second = (cited, citing) if direction == DIRECTIONS[0] else (citing, cited)
-    return Counts.from_transitions(first, second)
-
-
-def find_citations(name: str, directory: str | Path | None = None) -> Path:
-    """Path of ``NAME.cites`` by the rules of :func:`load_citations`; downloads where nothing else is left."""
-    if directory is not None:
-        path = Path(directory) / f"{name}.cites"
-        if not path.is_file():
-            raise FileError(f"{path}: no such file; put it there, or leave directory out to download it")
-        return path
-    root = os.environ.get(DATA_VARIABLE)
-    if root:
-        for path in (Path(root) / f"{name}.cites", Path(root) / "graphs" / f"{name}.cites"):
-            if path.is_file():
-                return path
-    return _download(name)
-
-
-def read_citations(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Cited and citing paper of every line, as strings."""
-    rows = [entries for _, entries in text_rows(Path(path))]
-    if not rows:
-        raise FileError(f"{path}: holds no citation; delete it and load again to download it")
-    if len(rows[0]) != 2:
-        raise FileError(f"{path}: expected 'cited <tab> citing' in every line, found {rows[0]}")
-    cited, citing = np.array(rows).T
-    return cited, citing
-
-
-def check_sha256(path: str | Path, expected: str) -> None:
-    """Raise unless the file has that SHA-256."""
-    found = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    if found != expected:
-        raise FileError(
-            f"{path}: SHA-256 is {found}, expected {expected}; delete it and load again, or pass "
-            "directory= to use a file of your own"
-        )
-
-
-def _download(name: str) -> Path:
-    url, file = f"{ARCHIVES}/{name}.tgz", f"{name}.cites"
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError(
-            f"downloading {file} needs pooch: pip install 'lingendice[graphs]'; or put {file} into a folder "
-            f"and name it by directory= or the environment variable {DATA_VARIABLE}"
-        ) from error
-    try:
-        # The archive's own checksum is not known to us: its packing may change, its contents may not.
-        files = pooch.retrieve(
-            url,
-            known_hash=None,
-            path=pooch.os_cache("lingendice"),
-            fname=f"{name}.tgz",
-            processor=pooch.Untar(members=[f"{name}/{file}"]),
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise FileError(
-            f"{url}: download failed ({error}); fetch {file} by other means, put it into a folder and "
-            f"name it by directory= or the environment variable {DATA_VARIABLE}"
-        ) from error
-    path = next((Path(found) for found in files if Path(found).name == file), None)
-    if path is None:
-        raise FileError(f"{url}: the archive holds no {name}/{file}; pass directory= instead")
-    check_sha256(path, CHECKSUMS[name])
-    return path

@@ -14,7 +14,7 @@ import pytest
 import lingendice as lg
 
 HEAVY = (
-    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "pooch", "cupy",
+    "numba", "llvmlite", "scipy", "networkx", "pandas", "matplotlib", "typer", "rich", "cupy",
     "pyarrow", "duckdb", "minari", "dask", "distributed",
 )  # fmt: skip
 
