@@ -27,14 +27,14 @@ from lingendice.distributed.blocks import cut_rows, margins_of, work_edges
 from lingendice.distributed.cluster import FAILED, blocks_of, client_of, insist, results
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
-from lingendice.io.read import ReadOptions, Span, count_piece
+from lingendice.io.read import ReadOptions, count_piece
 from lingendice.io.segments import Piece, join
 from lingendice.io.sources import find_files
 
 ROWS_PER_TASK = 20_000_000
 """Rows that one counting task takes at least, where a file has row groups to choose from."""
 _JOINED_AT_ONCE = 8
-_ALONE = {"checkpoint", "progress", "threads", "checkpoint_every", "keep_episodes", "time"}
+_ALONE = {"progress", "threads", "keep_episodes", "time"}
 
 
 def count(
@@ -142,10 +142,10 @@ def _held(client: Any, block: Any) -> Any:
 # -- pieces of the log ------------------------------------------------------------------------------------
 
 
-def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
-    """Pieces of the log in order: (file or partition, first row group, end)."""
+def _parts(source: Any, client: Any) -> Iterator[tuple[Any, range | None]]:
+    """Pieces of the log in order: (file or partition, row groups); None for all there is."""
     if hasattr(source, "to_delayed"):
-        yield from ((partition, 0, None) for partition in client.compute(source.to_delayed()))
+        yield from ((partition, None) for partition in client.compute(source.to_delayed()))
         return
     if not isinstance(source, (str, os.PathLike, list, tuple)):
         raise ValueError(
@@ -154,29 +154,29 @@ def _parts(source: Any, client: Any) -> Iterator[tuple[Any, int, int | None]]:
         )
     for file in find_files(source):
         if format_of(file) not in PARQUET:
-            yield str(file), 0, None
+            yield str(file), None
             continue
-        yield from ((str(file), first, stop) for first, stop in _row_groups(str(file)))
+        yield from ((str(file), groups) for groups in _row_groups(str(file)))
 
 
-def _row_groups(file: str) -> list[tuple[int, int | None]]:
+def _row_groups(file: str) -> list[range | None]:
     """Ranges of row groups with about ``ROWS_PER_TASK`` rows; the whole of a file without any."""
     with arrow("parquet").ParquetFile(file) as stored:
         rows = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
-    ranges: list[tuple[int, int | None]] = []
+    ranges: list[range | None] = []
     first = held = 0
     for group, size in enumerate(rows):
         held += size
         if held >= ROWS_PER_TASK or group == len(rows) - 1:
-            ranges.append((first, group + 1))
+            ranges.append(range(first, group + 1))
             first, held = group + 1, 0
-    return ranges or [(0, None)]
+    return ranges or [None]
 
 
-def _count_part(source: Any, first: int, stop: int | None, columns: dict[str, Any]) -> Piece:
+def _count_part(source: Any, row_groups: range | None, columns: dict[str, Any]) -> Piece:
     """Runs on a worker, as all that follows does."""
-    span = Span((0, first), None if stop is None else (0, stop), keep_ends=True)
-    return count_piece(source, ReadOptions.of(threads=1, **columns), span)
+    options = ReadOptions.of(threads=1, **columns)
+    return count_piece(source, options, keep_ends=True, row_groups=row_groups)
 
 
 # -- one numbering -----------------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ class Coded(NamedTuple):
 
 
 Column = NDArray[Any] | Coded
-Position = tuple[int, ...]
-"""A place in a log: source, part of it and, where a part can be cut, rows of the part."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,6 @@ class Batch:
     n_rows: int
     where: Callable[[int], str] = field(repr=False)
     """Tells in words where a row of the batch stands; may take a while, for errors."""
-    after: Position | None = None
-    """Where reading can go on after this batch; None inside a part that cannot be cut."""
     fraction: float | None = None
     """Share of the whole that is read after this batch; None where the end is unknown."""
     n_rows_known: int = 0
@@ -58,7 +54,6 @@ def read_batch(
     found: Mapping[str, str],
     where: Callable[[int], str],
     labels: bool | None,
-    after: Position | None = None,
     fraction: float | None = None,
     *,
     from_text: bool = False,
@@ -86,7 +81,7 @@ def read_batch(
             columns[role] = entry.numbers(role)
     integers = {role: column for role, column in columns.items() if isinstance(column, np.ndarray)}
     largest = {role: _largest(integers[role]) for role in ID_ROLES if role in integers}
-    return Batch(join_ends(columns), n_rows, where, after, fraction, largest=largest)
+    return Batch(join_ends(columns), n_rows, where, fraction, largest=largest)
 
 
 def _largest(ids: NDArray[Any]) -> int:

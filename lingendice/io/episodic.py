@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import plain_array, require_choice
-from lingendice.io.columns import Batch, Position, read_batch
+from lingendice.io.columns import Batch, read_batch
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, Names
 from lingendice.io.sources import InOnePart
@@ -40,17 +40,10 @@ class MinariLog(InOnePart):
     def __init__(self, dataset: Any, encode: Callable[[Any], Any] | None) -> None:
         self.dataset, self.encode = dataset, encode
 
-    def fingerprint(self) -> list[Any]:
-        """The dataset's id and size."""
-        spec = getattr(self.dataset, "spec", None)
-        return ["minari", str(getattr(spec, "dataset_id", "")), int(self.dataset.total_steps)]
-
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
-            if index < start[1]:
-                continue
             what = f"episode {index}"
             states = self._states(episode.observations, what)
             steps = len(episode.rewards)
@@ -73,7 +66,7 @@ class MinariLog(InOnePart):
                     f"{what}: {states.shape[0]} observations for {steps} steps; expected one more"
                 )
             found = {role: role for role in rows if names.given.get(role) is not False}
-            yield read_batch(rows, found, _step(what), names.labels, (0, index + 1), (index + 1) / total)
+            yield read_batch(rows, found, _step(what), names.labels, (index + 1) / total)
 
     def _states(self, observations: Any, what: str) -> Array:
         states = np.asarray(observations if self.encode is None else self.encode(observations))
@@ -108,15 +101,7 @@ class VectorLog(InOnePart):
         self.autoreset = require_choice("autoreset", autoreset, (NEXT_STEP, SAME_STEP))
         self.log = log
 
-    def fingerprint(self) -> list[Any]:
-        """Shapes of the arrays, and how they are read."""
-        return [
-            "vector",
-            self.autoreset,
-            {str(name): list(np.shape(values)) for name, values in self.log.items()},
-        ]
-
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
         """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         if "episode" in found:
@@ -127,7 +112,7 @@ class VectorLog(InOnePart):
         arrays = {role: plain_array(name, self.log[name]) for role, name in found.items()}
         steps, environments = self._check(arrays)
         arrays = _with_flags(arrays)
-        for environment in range(start[1], environments):
+        for environment in range(environments):
             rows = {role: values[:, environment] for role, values in arrays.items()}
             rows, step = self._rows(rows, environment, steps)
             rows["episode"] = np.full(step.size, environment)
@@ -136,7 +121,6 @@ class VectorLog(InOnePart):
                 {role: role for role in rows},
                 _row_of_environment(environment, step),
                 names.labels,
-                (0, environment + 1),
                 (environment + 1) / environments,
             )
 

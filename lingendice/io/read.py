@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import closing
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from lingendice.data.counts import Counts
 from lingendice.data.display import ProgressLine
 from lingendice.data.interrupts import interruptible
 from lingendice.data.last_rows import require_ends
-from lingendice.io.array_files import read_matrix_file, require_folder
-from lingendice.io.columns import Batch, IdRule, Position
+from lingendice.io.array_files import read_matrix_file
+from lingendice.io.columns import IdRule
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of, naming
 from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
@@ -32,7 +32,7 @@ from lingendice.io.sources import (
     in_order,
     is_frame,
 )
-from lingendice.io.stream_counter import Accumulator, load_checkpoint, save_checkpoint
+from lingendice.io.stream_counter import Accumulator
 from lingendice.kernels.parallel import resolve_threads
 
 Progress = bool | Callable[[int, "float | None"], object]
@@ -58,8 +58,6 @@ def read_transitions(
     autoreset: str = NEXT_STEP,
     ends: str | None = None,
     keep_episodes: bool | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: float = 60.0,
     progress: Progress = False,
     threads: int | None = None,
 ) -> Counts:
@@ -110,13 +108,8 @@ def read_transitions(
         ``"terminal"`` or ``"truncated"``; see :meth:`Counts.from_transitions`.
     keep_episodes
         Keep what each episode contributed, which holds all rows in memory: intervals are clustered by episode
-        then, and the order of rows is tested. By default where episodes are known, there are at most
-        5,000,000 rows and no checkpoint is kept.
-    checkpoint
-        A file that keeps what was counted so far: written every ``checkpoint_every`` seconds and when the
-        reading is interrupted, removed at the end. Where it exists already, reading goes on from it. It
-        belongs to one log, identified by the files' names, sizes, times, first and last bytes; a stream of
-        batches must begin with the same batches again.
+        then, and the order of rows is tested. By default where episodes are known and there are at most
+        5,000,000 rows.
     progress
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
@@ -157,7 +150,7 @@ def read_transitions(
     ------
     ValueError
         Naming file, row group, row and column, for files that are damaged or cut short, columns that are
-        missing, types that change, nulls. Nothing is returned then; a checkpoint keeps what was read.
+        missing, types that change, nulls. Nothing is returned then.
 
     Examples
     --------
@@ -174,8 +167,7 @@ def read_transitions(
         n_states=n_states, n_actions=n_actions, autoreset=autoreset, ends=ends,
         keep_episodes=keep_episodes, threads=threads,
     )  # fmt: skip
-    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)
-    return count_piece(source, options, checkpoint=kept, progress=progress).result()
+    return count_piece(source, options, progress=progress).result()
 
 
 @dataclass(frozen=True)
@@ -194,7 +186,7 @@ class ReadOptions:
     ends: str | None = None
     """What the last row of an episode is, in a log without next states."""
     keep_episodes: bool | None = None
-    """None keeps those of a whole log that is not too long and has no checkpoint."""
+    """None keeps those of a whole log that is not too long."""
     threads: int | None = None
     on_command_line: bool = False
     """Whether messages name options of the command instead of arguments."""
@@ -232,64 +224,54 @@ class ReadOptions:
         return IdRule(self.labels, (n_states, n_actions), self.at_least)
 
 
-class Checkpoint(NamedTuple):
-    """Where a half-read log is kept, and after how many seconds it is written anew."""
-
-    path: Path
-    every: float
-
-
-class Span(NamedTuple):
-    """A part of a log that is counted by itself."""
-
-    start: Position = (0, 0)
-    stop: Position | None = None
-    keep_ends: bool = False
-    """Whether to keep what its neighbors need."""
-
-
-WHOLE_LOG = Span()
-
-
 def count_piece(
     source: Any,
     options: ReadOptions,
-    span: Span = WHOLE_LOG,
     *,
-    checkpoint: Checkpoint | None = None,
+    keep_ends: bool = False,
+    row_groups: range | None = None,
     progress: Progress = False,
 ) -> Piece:
-    """As :func:`read_transitions`, also for a part of a log."""
+    """As :func:`read_transitions`; ``keep_ends`` for a part of a log, with what its neighbors need.
+
+    Of a single Parquet file, ``row_groups`` alone are read; None reads all.
+    """
     names, rule = options.names(), options.rule()
-    opened = open_source(source, options, names)
-    _refuse_without_effect(opened, options, names, checkpoint is not None)
+    opened = open_source(source, options, names, row_groups)
+    _refuse_without_effect(opened, options, names)
     if isinstance(opened, Counts):
         n_states, n_actions = rule.sizes
         return Piece(opened.with_states(opened.n_states if n_states is None else n_states, n_actions))
     by_time = isinstance(options.columns.get("time"), str)
-    if by_time and (checkpoint is not None or span.keep_ends):
+    if by_time and keep_ends:
         raise ValueError(
-            "time= sorts whole logs, not parts of them and not from a checkpoint on; sort the log by "
-            "episode and time, and leave time= out"
+            "time= sorts whole logs, not parts of them; sort the log by episode and time, and leave time= out"
         )
-    in_parts = checkpoint is not None or span != WHOLE_LOG
-    if options.keep_episodes and checkpoint is not None:
-        raise ValueError("keep_episodes= holds all rows in memory; leave out checkpoint=")
     counted = Accumulator(
         rule,
-        keep_ends=span.keep_ends,
-        keep_episodes=False if in_parts and options.keep_episodes is None else options.keep_episodes,
+        keep_ends=keep_ends,
+        keep_episodes=False if keep_ends and options.keep_episodes is None else options.keep_episodes,
         by_time=by_time,
         ends=options.ends,
         threads=resolve_threads(options.threads),
     )
-    with interruptible():
-        run = _Run(opened, names, span, counted, checkpoint)
-        run.read(_Meter(progress))
-        return run.finish()
+    with interruptible(), _Meter(progress) as meter:
+        with closing(in_order(opened.parts(names, counted.threads), counted.threads)) as batches:
+            for batch in batches:
+                counted.add(batch)
+                meter.tell(counted.n_rows, batch.fraction)
+        names.warn_unused()
+        if counted.n_rows == 0 and not keep_ends:
+            raise FileError("no transitions: the log has no rows; give at least one")
+        piece = counted.finish() if counted.n_rows else Piece(Counts.empty())
+    if not keep_ends:
+        piece.warn(counted.ends, names.on_command_line)
+    return piece
 
 
-def open_source(source: Any, options: ReadOptions, names: Names) -> Source | Counts:
+def open_source(
+    source: Any, options: ReadOptions, names: Names, row_groups: range | None = None
+) -> Source | Counts:
     """Find out what kind of log this is; counts where it is none."""
     if (matrix := _read_matrix(source)) is not None:
         return matrix
@@ -303,7 +285,7 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source | Cou
             raise ValueError(f"{source}: a DuckDB database; name the table with {names.option('table')}")
         return DuckTable(Path(source), options.table)
     if isinstance(source, (str, os.PathLike)) or _are_paths(source):
-        return Files(find_files(source))
+        return Files(find_files(source), row_groups)
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
@@ -324,9 +306,7 @@ def open_source(source: Any, options: ReadOptions, names: Names) -> Source | Cou
     )
 
 
-def _refuse_without_effect(
-    opened: Source | Counts, options: ReadOptions, names: Names, has_checkpoint: bool
-) -> None:
+def _refuse_without_effect(opened: Source | Counts, options: ReadOptions, names: Names) -> None:
     """Refuse what was asked for and means nothing to a log of this kind."""
     given = {role for role, name in options.columns.items() if isinstance(name, str)}
     asked: dict[str, Collection[str]] = {}
@@ -335,7 +315,7 @@ def _refuse_without_effect(
             "labels": options.labels is not None, "keep_episodes": options.keep_episodes,
             "ends": options.ends is not None,
         }  # fmt: skip
-        given |= {name for name, is_asked in (of_logs | {"checkpoint": has_checkpoint}).items() if is_asked}
+        given |= {name for name, is_asked in of_logs.items() if is_asked}
         asked["a matrix or graph has no columns"] = given
     elif isinstance(opened, MinariLog):
         asked["a Minari dataset has no columns to name"] = given
@@ -372,74 +352,6 @@ def _read_matrix(source: Any) -> Counts | Source | None:
         with naming(Path(source)):
             return Counts.from_matrix(data)
     return Counts.load(Path(source)) if {"record", "sha256"} <= data.keys() else Stream([data], str(source))
-
-
-class _Run:
-    """One reading of a log: the batches so far, and the checkpoint that keeps them."""
-
-    def __init__(
-        self, source: Source, names: Names, span: Span, counted: Accumulator, checkpoint: Checkpoint | None
-    ) -> None:
-        self.source, self.names, self.span, self.counted = source, names, span, counted
-        self.checkpoint = checkpoint
-        self.resumed_at: Position = (0, 0)
-        self.safe: Position | None = None
-        """Where reading can go on from what is counted now; None while a part is half counted."""
-        self.saved_at = time.monotonic()
-        if checkpoint is not None:
-            require_folder(checkpoint.path)
-            if checkpoint.path.exists():
-                self.resumed_at = load_checkpoint(checkpoint.path, self._identity(), counted)
-
-    def _identity(self) -> dict[str, Any]:
-        given = {role: name for role, name in self.names.given.items() if name is not None}
-        return {"source": self.source.fingerprint(), "columns": given, "rule": asdict(self.counted.rule)}
-
-    def read(self, meter: _Meter) -> None:
-        """Count all batches of the span."""
-        start, stop, _ = self.span
-        threads = self.counted.threads
-        batches = in_order(self.source.parts(max(start, self.resumed_at), self.names, threads), threads)
-        try:
-            with meter:
-                for batch in batches:
-                    self._add(batch)
-                    meter.tell(self.counted.n_rows, batch.fraction)
-                    if stop is not None and batch.after is not None and batch.after >= stop:
-                        break
-        except BaseException:
-            self._keep()
-            raise
-        finally:
-            batches.close()
-
-    def _add(self, batch: Batch) -> None:
-        # A batch is counted whole, so that a checkpoint has all that was read.
-        with interruptible() as work, work.held():
-            self.safe = None
-            self.counted.add(batch)
-            self.safe = batch.after
-        if self.checkpoint is not None and time.monotonic() - self.saved_at >= self.checkpoint.every:
-            self._keep()
-
-    def _keep(self) -> None:
-        if self.checkpoint is not None and self.safe is not None:
-            save_checkpoint(self.checkpoint.path, self.counted, self.safe, self._identity())
-            self.saved_at = time.monotonic()
-
-    def finish(self) -> Piece:
-        """What was counted; the checkpoint has done its duty."""
-        self.names.warn_unused()
-        if self.counted.n_rows == 0:
-            if self.span.keep_ends:
-                return Piece(Counts.empty())
-            raise FileError("no transitions: the log has no rows; give at least one")
-        piece = self.counted.finish()
-        if not self.span.keep_ends:
-            piece.warn(self.counted.ends, self.names.on_command_line)
-        if self.checkpoint is not None:
-            self.checkpoint.path.unlink(missing_ok=True)
-        return piece
 
 
 class _Meter(ProgressLine):

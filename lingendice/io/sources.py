@@ -1,14 +1,12 @@
 """Where batches come from: files by suffix, DuckDB, frames, anything that speaks Arrow, plain arrays.
 
-Every source yields :class:`~lingendice.io.columns.Batch` in the order of the log and can begin again at a
-place that an earlier batch named. A file that cannot be read is a :class:`FileError` that names the file,
-the row group or batch, and the column.
+Every source yields :class:`~lingendice.io.columns.Batch` in the order of the log. A file that cannot be read
+is a :class:`FileError` that names the file, the row group or batch, and the column.
 """
 
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
 from collections import deque
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import COUNTS_KEY, arrow
-from lingendice.io.columns import Batch, Position, is_text, read_batch
+from lingendice.io.columns import Batch, is_text, read_batch
 from lingendice.io.csv_reader import Blame, open_text, read_plainly
 from lingendice.io.formats import (
     COMPRESSED,
@@ -39,7 +37,6 @@ MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders ke
 _BATCH_ROWS = 1 << 18
 _GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together
 _LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
-_END_BYTES = 1 << 16  # bytes at either end of a file by which a checkpoint knows it
 
 
 class Part(NamedTuple):
@@ -77,23 +74,20 @@ def in_order(parts: Iterator[Part], threads: int) -> Generator[Batch, None, None
 
 
 class Source(Protocol):
-    """A log that yields batches from a given place on."""
+    """A log that yields batches."""
 
-    def fingerprint(self) -> list[Any]:
-        """What identifies this log, as JSON values: a checkpoint belongs to one log."""
-
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """Parts that can be read side by side, from part ``start[1]`` of file ``start[0]`` on."""
+    def parts(self, names: Names, threads: int) -> Iterator[Part]:
+        """Parts that can be read side by side, in the order of the log."""
 
 
 class InOnePart:
     """A source that is read from its beginning to its end."""
 
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
+    def parts(self, names: Names, threads: int) -> Iterator[Part]:
         """The whole in one part."""
-        yield Part(partial(self._batches, start, names, threads))
+        yield Part(partial(self._batches, names, threads))
 
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
         raise NotImplementedError
 
 
@@ -127,8 +121,8 @@ def find_files(paths: Any) -> list[Path]:
 class Files:
     """Parquet, Arrow IPC (Feather) and CSV files, one after another; episodes may run over their ends."""
 
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
+    def __init__(self, files: list[Path], row_groups: range | None = None) -> None:
+        self.files, self.row_groups = files, row_groups
         for file in files:
             if format_of(file) not in STREAMED:
                 raise FileError(
@@ -136,63 +130,37 @@ class Files:
                     f"also with {', '.join(COMPRESSED)} behind)"
                 )
 
-    def fingerprint(self) -> list[Any]:
-        """Names, sizes, times and ends of the files."""
-        return [_fingerprint(file) for file in self.files]
-
-    def parts(self, start: Position, names: Names, threads: int) -> Iterator[Part]:
-        """Row groups of Parquet files, other files whole, from ``start`` on."""
-        whole = sum(file.stat().st_size for file in self.files) or 1
-        before = sum(file.stat().st_size for file in self.files[: start[0]])
-        for number in range(start[0], len(self.files)):
-            file = self.files[number]
-            within = start[1:] if number == start[0] else (0,)
+    def parts(self, names: Names, threads: int) -> Iterator[Part]:
+        """Row groups of Parquet files, other files whole."""
+        whole, before = sum(file.stat().st_size for file in self.files) or 1, 0
+        for file in self.files:
             fact = file.stat()
-            size = fact.st_size
-            for part in _file_parts(file, number, within, names, threads):
-                share = before / whole, size / whole
-                yield part._replace(read=partial(_unchanged, file, fact, _with_fractions, part, *share))
-            before += size
+            for part in self._parts_of(file, names, threads):
+                share = before / whole, fact.st_size / whole
+                yield part._replace(read=partial(_unchanged, file, fact, part, *share))
+            before += fact.st_size
+
+    def _parts_of(self, file: Path, names: Names, threads: int) -> Iterator[Part]:
+        suffix = format_of(file)
+        if suffix in PARQUET:
+            yield from _parquet_parts(file, names, self.row_groups)
+        elif suffix in IPC:
+            yield Part(partial(_read_ipc, file, names))
+        else:
+            yield Part(partial(_read_csv, file, names, threads))
 
 
-def _fingerprint(file: Path) -> list[Any]:
-    """What identifies a file; another with the same size and time may take its place."""
-    fact = file.stat()
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        digest.update(stream.read(_END_BYTES))
-        stream.seek(max(fact.st_size - _END_BYTES, 0))
-        digest.update(stream.read(_END_BYTES))
-    return [str(file.resolve()), fact.st_size, fact.st_mtime_ns, digest.hexdigest()]
-
-
-def _unchanged(
-    file: Path, fact: os.stat_result, read: Callable[..., Iterator[Batch]], *arguments: Any
-) -> Iterator[Batch]:
-    """What is read from a file; an error where it has changed meanwhile, and rows are missing or mixed."""
-    yield from read(*arguments)
+def _unchanged(file: Path, fact: os.stat_result, part: Part, before: float, share: float) -> Iterator[Batch]:
+    """What is read from a file, with shares of all files; an error where the file has changed meanwhile."""
+    for batch in part.read():
+        within = 1.0 if batch.fraction is None else batch.fraction
+        yield replace(batch, fraction=before + within * share)
     now = file.stat()
     if (now.st_size, now.st_mtime_ns) != (fact.st_size, fact.st_mtime_ns):
         raise FileError(
             f"{file}: changed while it was read ({fact.st_size:,} bytes at first, {now.st_size:,} now); read "
             "it once nobody writes to it, or read a copy"
         )
-
-
-def _with_fractions(part: Part, before: float, share: float) -> Iterator[Batch]:
-    for batch in part.read():
-        within = 1.0 if batch.fraction is None else batch.fraction
-        yield replace(batch, fraction=before + within * share)
-
-
-def _file_parts(file: Path, number: int, start: Position, names: Names, threads: int) -> Iterator[Part]:
-    suffix = format_of(file)
-    if suffix in PARQUET:
-        yield from _parquet_parts(file, number, start, names)
-    elif suffix in IPC:
-        yield Part(partial(_read_ipc, file, number, start[0], names))
-    else:
-        yield Part(partial(_read_csv, file, number, start[0], names, threads))
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
@@ -219,7 +187,7 @@ def _open_parquet(file: Path, metadata: Any = None, labels: Sequence[str] = ()) 
         raise _unreadable(str(file), error) from None
 
 
-def _parquet_parts(file: Path, number: int, start: Position, names: Names) -> Iterator[Part]:
+def _parquet_parts(file: Path, names: Names, row_groups: range | None) -> Iterator[Part]:
     """The row groups; each is opened by itself, since readers are not shared between threads."""
     with _open_parquet(file) as stored:
         metadata = stored.metadata
@@ -228,37 +196,30 @@ def _parquet_parts(file: Path, number: int, start: Position, names: Names) -> It
             raise FileError(f"{file}: holds counts, not a log; read it with lg.Counts.load")
         found = names.find(schema.names, str(file))
     texts = [name for role, name in found.items() if role in ID_ROLES and is_text(schema.field(name).type)]
-    group, *rows = start
-    for index in range(group, metadata.num_row_groups):
-        skip = rows[0] if rows and index == group else 0
-        small = 8 * len(found) * metadata.row_group(index).num_rows <= _LARGEST_GROUP
-        place = number, index, skip
-        opened = partial(_open_parquet, file, metadata, texts)
-        yield Part(partial(_read_group, opened, file, place, found, names.labels, small), small)
+    opened = partial(_open_parquet, file, metadata, texts)
+    for group in range(metadata.num_row_groups) if row_groups is None else row_groups:
+        small = 8 * len(found) * metadata.row_group(group).num_rows <= _LARGEST_GROUP
+        yield Part(partial(_read_group, opened, file, group, found, names.labels, small), small)
 
 
 def _read_group(
     opened: Callable[[], Any],
     file: Path,
-    start: tuple[int, int, int],
+    group: int,
     found: Mapping[str, str],
     labels: bool | None,
     at_once: bool,
 ) -> Iterator[Batch]:
-    """Batches of a row group, without the rows that were read before."""
-    number, group, skip = start
+    """Batches of a row group."""
     columns, first = list(dict.fromkeys(found.values())), 0
     with opened() as stored:
         n_rows, n_groups = stored.metadata.row_group(group).num_rows, stored.metadata.num_row_groups
         for rows in _group_tables(stored, file, group, columns, at_once):
-            begin = max(first, skip)
-            kept, first = rows.slice(begin - first), first + len(rows)
-            after = (number, group, first) if first < n_rows else (number, group + 1)
+            place = _place(f"{file}, row group {group}", first)
+            first += len(rows)
             share = (group + first / max(n_rows, 1)) / n_groups
-            if first > begin or n_rows == 0:
-                place = _place(f"{file}, row group {group}", begin)
-                batch = read_batch(kept, found, place, labels, after, share)
-                yield replace(batch, n_rows_known=stored.metadata.num_rows)
+            batch = read_batch(rows, found, place, labels, share)
+            yield replace(batch, n_rows_known=stored.metadata.num_rows)
 
 
 def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_once: bool) -> Iterator[Any]:
@@ -293,7 +254,7 @@ def _place(what: str, first: int = 0) -> Callable[[int], str]:
 # -- Arrow IPC and CSV --------------------------------------------------------------------------------
 
 
-def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batch]:
+def _read_ipc(file: Path, names: Names) -> Iterator[Batch]:
     """Files of record batches (Feather) or streams of them."""
     pa, ipc = arrow(), arrow("ipc")
     with pa.memory_map(str(file)) as mapped:
@@ -307,42 +268,38 @@ def _read_ipc(file: Path, number: int, part: int, names: Names) -> Iterator[Batc
                 reader = ipc.open_stream(mapped)
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(str(file), error) from None
-            yield from read_stream(reader, str(file), number, part, names)
+            yield from read_stream(reader, str(file), names)
             return
         found = names.find(schema.names, str(file))
-        for index in range(part, n_parts):
+        for index in range(n_parts):
             where = f"{file}, record batch {index}"
             try:
                 rows = get(index)
                 rows.validate(full=False)
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(where, error) from None
-            after = number, index + 1
-            yield read_batch(rows, found, _place(where), names.labels, after, after[1] / n_parts)
+            yield read_batch(rows, found, _place(where), names.labels, (index + 1) / n_parts)
 
 
-def _read_csv(file: Path, number: int, part: int, names: Names, threads: int) -> Iterator[Batch]:
+def _read_csv(file: Path, names: Names, threads: int) -> Iterator[Batch]:
     try:
         arrow()
     except ImportError:
-        if part == 0:
-            yield replace(read_plainly(file, names), after=(number, 1))
+        yield read_plainly(file, names)
         return
     reader, found, blame = open_text(file, names, threads)
     with reader:
-        yield from read_stream(reader, str(file), number, part, names, found, blame)
+        yield from read_stream(reader, str(file), names, found, blame)
 
 
 def read_stream(
     reader: Any,
     what: str,
-    number: int,
-    part: int,
     names: Names,
     found: Mapping[str, str] | None = None,
     blame: Blame | None = None,
 ) -> Iterator[Batch]:
-    """Batches of an Arrow stream; parts that were read before are passed over.
+    """Batches of an Arrow stream.
 
     Of a text file the columns are ``found`` already, and ``blame`` explains an error better than PyArrow.
     """
@@ -361,14 +318,11 @@ def read_stream(
                 f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
                 "give the column one type throughout (ids are read as names with labels=True)"
             ) from None
-        index += 1
-        if index > part:
-            place = _place(what, first)
-            where = place if blame is None else partial(blame.where, first)
-            after, from_text = (number, index), blame is not None
-            batch = read_batch(rows, found, where, names.labels, after, from_text=from_text)
-            yield replace(batch, place=place)
-        first += len(rows)
+        place = _place(what, first)
+        where = place if blame is None else partial(blame.where, first)
+        batch = read_batch(rows, found, where, names.labels, from_text=blame is not None)
+        yield replace(batch, place=place)
+        index, first = index + 1, first + len(rows)
 
 
 # -- DuckDB and what is in memory -----------------------------------------------------------------------
@@ -384,11 +338,7 @@ class DuckTable(InOnePart):
     def __init__(self, file: Path, table: str) -> None:
         self.file, self.table = file, table
 
-    def fingerprint(self) -> list[Any]:
-        """File and table."""
-        return [*_fingerprint(self.file), self.table]
-
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
         """Batches in the order of insertion."""
         try:
             import duckdb
@@ -409,7 +359,7 @@ class DuckTable(InOnePart):
             wanted = ", ".join('"' + name.replace('"', '""') + '"' for name in dict.fromkeys(found.values()))
             try:
                 relation = connection.sql(f"SELECT {wanted} FROM {quoted}")
-                yield from read_stream(_duck_reader(relation), what, 0, start[1], names, found)
+                yield from read_stream(_duck_reader(relation), what, names, found)
             except duckdb.Error as error:
                 raise _unreadable(what, error) from None
 
@@ -427,15 +377,10 @@ class Frame(InOnePart):
     def __init__(self, frame: Any) -> None:
         self.frame = frame
 
-    def fingerprint(self) -> list[Any]:
-        """Columns and length, where the frame has them."""
-        shape = getattr(self.frame, "shape", None)
-        return [type(self.frame).__name__, list(shape) if isinstance(shape, tuple) else None]
-
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
         """Batches of the frame."""
         reader, found = self.reader(names)
-        return read_stream(reader, f"the {type(self.frame).__name__}", 0, start[1], names, found)
+        return read_stream(reader, f"the {type(self.frame).__name__}", names, found)
 
     def reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
         """A reader of record batches, and the columns of each role where they had to be found."""
@@ -469,16 +414,10 @@ class Stream(InOnePart):
     def __init__(self, batches: Iterable[Any], what: str = "") -> None:
         self.stream, self.what = batches, what
 
-    def fingerprint(self) -> list[Any]:
-        """Nothing is known of a stream: that it is the same again is the caller's word."""
-        return ["stream"]
-
-    def _batches(self, start: Position, names: Names, threads: int) -> Iterator[Batch]:
-        """Batches of the stream; what was read before a checkpoint is passed over."""
+    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+        """Batches of the stream."""
         found: dict[str, str] | None = None
         for index, rows in enumerate(self.stream):
-            if index < start[1]:
-                continue
             what = self.what or f"batch {index}"
             if not isinstance(rows, Mapping):
                 if not is_frame(rows):
@@ -493,7 +432,7 @@ class Stream(InOnePart):
                 found = here
             elif set(here) != set(found):
                 raise FileError(f"{what}: has columns for {sorted(here)}, those before had {sorted(found)}")
-            yield read_batch(rows, here, _place(what), names.labels, (0, index + 1))
+            yield read_batch(rows, here, _place(what), names.labels)
 
 
 def is_frame(source: Any) -> bool:

@@ -7,11 +7,9 @@ log is cut into batches.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,17 +18,9 @@ from numpy.typing import NDArray
 from lingendice.data.checks import has_room, require_sum
 from lingendice.data.counts import Counts
 from lingendice.data.episodes import Runs, count_breaks, find_episodes
-from lingendice.data.last_rows import NO_LAST_ROWS, LastRows, ends_of, require_ends
+from lingendice.data.last_rows import NO_LAST_ROWS, ends_of, require_ends
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
-from lingendice.data.saving import (
-    StoredFileError,
-    counts_arrays,
-    fields_of,
-    read_archive,
-    record_of,
-    write_archive,
-)
-from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, Position, distinct
+from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, distinct
 from lingendice.io.formats import FileError
 from lingendice.io.segments import EpisodeRecords, Piece, join, other_columns
 
@@ -141,7 +131,7 @@ class Accumulator:
         """The columns as arrays, checked against those before."""
         roles = frozenset(batch.columns)
         if not self.roles:
-            self.begin(roles)
+            self._begin(roles)
             self.first_place = batch.where(0)
         if roles != self.roles:
             raise other_columns(batch.where(0), roles, self.roles)
@@ -163,7 +153,7 @@ class Accumulator:
                 )
         return columns
 
-    def begin(self, roles: frozenset[str]) -> None:
+    def _begin(self, roles: frozenset[str]) -> None:
         """Expect batches with columns for these roles."""
         self.roles = roles
         self.derive = "next_state" not in roles
@@ -412,80 +402,3 @@ class Accumulator:
 
 def _size(piece: Piece) -> int:
     return piece.counts.count.size + (0 if piece.episodes is None else piece.episodes.ids.size)
-
-
-# -- keep a half-read log on disk, and go on from it --------------------------------------------------
-
-
-def save_checkpoint(path: Path, counted: Accumulator, after: Position, identity: dict[str, Any]) -> None:
-    """Write what was counted so far, the rows that wait, and where reading goes on."""
-    arrays = {f"waiting_{role}": column[: counted.n_waiting] for role, column in counted.waiting.items()}
-    for number, piece in enumerate(counted.pieces):
-        ends = {} if piece.episodes is None else piece.episodes.arrays()
-        held = {"counts": counts_arrays(piece.counts), "ends": ends, "occurring": piece.occurring}
-        arrays |= {f"{number}_{kind}_{name}": a for kind, named in held.items() for name, a in named.items()}
-    record = {
-        "kind": "checkpoint",
-        "identity": identity,
-        "after": list(after),
-        "roles": sorted(counted.roles),
-        "n_rows": counted.n_rows,
-        "numbered": sorted(counted.numbered),
-        "first_break": counted.first_break,
-        "places": [[first, where(0)] for first, where in counted.places],
-        "maps": {
-            what: {"coded": known.coded, "size": known.size, "labels": list(known.position)}
-            for what, known in counted.maps.items()
-        },
-        "pieces": [
-            {
-                "counts": record_of(piece.counts),
-                "numbered": sorted(piece.numbered),
-                "breaks": list(piece.breaks),
-                "last_rows": list(piece.last_rows),
-            }
-            for piece in counted.pieces
-        ],
-    }
-    write_archive(path, arrays, record)
-
-
-def load_checkpoint(path: Path, identity: dict[str, Any], counted: Accumulator) -> Position:
-    """Read it back into a new counter; the log must be the one that the checkpoint belongs to."""
-    arrays, record = read_archive(path, "checkpoint")
-    if record["identity"] != json.loads(json.dumps(identity)):
-        raise StoredFileError(
-            f"{path}: this checkpoint belongs to another log (or other columns, or files have changed); "
-            "delete it to start over"
-        )
-
-    def named(prefix: str) -> Columns:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-    counted.begin(frozenset(record["roles"]))
-    counted.waiting = named("waiting_")
-    counted.n_waiting = next((column.size for column in named("waiting_").values()), 0)
-    counted.n_rows, counted.first_break = record["n_rows"], record["first_break"]
-    counted.numbered = frozenset(record["numbered"])
-    counted.places = [(first, _after(text)) for first, text in record["places"]]
-    for what, facts in record["maps"].items():
-        known = counted.maps[what]
-        known.coded, known.size = facts["coded"], facts["size"]
-        known.position = {label: position for position, label in enumerate(facts["labels"])}
-    for number, facts in enumerate(record["pieces"]):
-        counted.pieces.append(
-            Piece(
-                Counts(**fields_of(facts["counts"], named(f"{number}_counts_"), None)),
-                EpisodeRecords.of(named(f"{number}_ends_")),
-                frozenset(facts["numbered"]),
-                counted.rule,
-                tuple(facts["breaks"]),
-                named(f"{number}_occurring_"),
-                last_rows=LastRows(*facts["last_rows"]),
-            )
-        )
-    return tuple(record["after"])
-
-
-def _after(text: str) -> Callable[[int], str]:
-    return lambda row: f"{text} and {row} rows on" if row else text

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import lingendice as lg
 from lingendice.data import display, interrupts
 from lingendice.data.interrupts import interruptible, pending
-from lingendice.io.stream_counter import Accumulator
 from lingendice.kernels import online_updates as online_kernels
 from lingendice.results import bootstrap as resampling
 from lingendice.solvers import stationary as exact
@@ -316,26 +315,6 @@ def batches(rows=400, size=50):
     rng = np.random.default_rng(2)
     for _ in range(rows // size):
         yield {"state": rng.integers(0, 9, size), "next_state": rng.integers(0, 9, size)}
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_batch_is_counted_whole_before_a_checkpoint_is_kept(tmp_path, monkeypatch, threads):
-    plain, seen = Accumulator.add, []
-
-    def add(self, batch):
-        seen.append(batch.n_rows)
-        if len(seen) == 3:
-            ctrl_c()
-        plain(self, batch)
-
-    monkeypatch.setattr(Accumulator, "add", add)
-    kept = {"checkpoint": tmp_path / "half.npz", "threads": threads}
-    with pytest.raises(KeyboardInterrupt):
-        lg.read_transitions(batches(), **kept)
-    assert sum(seen) == 150
-    counts = lg.read_transitions(batches(), **kept)
-    assert sum(seen) == 400  # what was counted before was not read again
-    assert counts == lg.read_transitions(batches())
 
 
 def test_a_source_that_waits_does_not_hold_ctrl_c_back():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import warnings
 from functools import reduce
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from logs import random_mdp, walk
 from typer.testing import CliRunner
-from written_logs import assert_same, cut, make_log
+from written_logs import assert_same, cut
 
 import lingendice as lg
 from lingendice.cli import app
@@ -190,8 +189,8 @@ def test_integers_that_turn_out_to_be_names_late(tmp_path, threads, derived):
         warnings.simplefilter("error")
         assert lg.read_transitions(tmp_path / "log.parquet", threads=threads, **options) == expected
         assert lg.read_transitions(cut(log, [100, 4100]), **options) == expected
-    options, span = reading.ReadOptions(threads=1), reading.Span(keep_ends=True)
-    parts = [reading.count_piece(part, options, span) for part in cut(log, [2050, 4100, 6000])]
+    options = reading.ReadOptions(threads=1)
+    parts = [reading.count_piece(part, options, keep_ends=True) for part in cut(log, [2050, 4100, 6000])]
     while len(parts) > 1:
         parts = [join(parts[0], parts[1]), *parts[2:]]
     assert_same(parts[0].closed("terminal").result(), expected)
@@ -209,23 +208,6 @@ def test_where_many_integers_stop_being_ids(monkeypatch, columns, spread, labele
     assert (found.state_labels is not None) == labeled
     assert found.n_states == (30_000 if labeled else path.max() + 1)
     assert found.total == 30_000
-
-
-def test_a_checkpoint_knows_numbers_of_sparse_integers(tmp_path):
-    log = make_log() | {"reward": None}
-    del log["reward"]
-    log |= {name: log[name] * 10**14 for name in ("state", "next_state")}
-    expected = lg.read_transitions(log, keep_episodes=False)
-    assert expected.state_labels is not None
-    parts = cut(log, [200, 300])
-
-    def stopped():
-        yield from parts[:2]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        lg.read_transitions(stopped(), checkpoint=tmp_path / "half.npz")
-    assert lg.read_transitions(parts, checkpoint=tmp_path / "half.npz") == expected
 
 
 def test_negative_and_fractional_ids_are_refused_with_their_row(tmp_path):
@@ -438,8 +420,6 @@ def test_time_puts_rows_in_order(tmp_path):
         ) as said:
             lg.read_transitions(source, time="t")
         assert "memory" not in str(said.value)  # where it lies already
-    with pytest.raises(ValueError, match="checkpoint"):
-        lg.read_transitions(together, time="t", checkpoint=tmp_path / "half.npz")
     with pytest.raises(ValueError, match=r"time\[3\] is nan"):
         lg.Counts.from_transitions(**columns, time=np.where(np.arange(mixed["t"].size) == 3, np.nan, 0))
 
@@ -458,29 +438,3 @@ def test_time_without_episodes_sorts_the_whole_log(monkeypatch):
     monkeypatch.setattr(stream_counter, "MOST_WAITING", 2)
     with pytest.raises(ValueError, match="sort the log by episode and time"):
         lg.read_transitions(path, time="time")
-
-
-# -- checkpoints ------------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_knows_a_file_by_its_bytes_too(tmp_path):
-    """Another log of the same size, with the time of the first."""
-    log, path, checkpoint = make_log(), tmp_path / "log.parquet", tmp_path / "half.npz"
-    plain = {"compression": "none", "use_dictionary": False, "row_group_size": 100}
-    pq.write_table(pa.table(log), path, **plain)
-    image = []
-    lg.read_transitions(
-        path,
-        checkpoint=checkpoint,
-        checkpoint_every=0.0,
-        progress=lambda *_: image.append(checkpoint.read_bytes()),
-    )
-    before = path.stat()
-    other = log | {"state": log["state"][::-1].copy()}
-    pq.write_table(pa.table(other), path, write_statistics=False, **plain)
-    path.write_bytes(path.read_bytes()[: before.st_size].ljust(before.st_size, b"x"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    checkpoint.write_bytes(image[0])
-    with pytest.raises(ValueError, match="belongs to another log"):
-        lg.read_transitions(path, checkpoint=checkpoint)

@@ -437,8 +437,8 @@ def test_what_is_for_one_machine_is_refused(client):
     for terms in ({"ridge": 0.1}, *features, {"method": "sgd"}, {"clone": 3.0}):
         with pytest.raises(ValueError, match=r"gather|method"):
             lg.solve(spread, 0.9, **terms)
-    with pytest.raises(ValueError, match=r"checkpoint= is an option of lg\.read_transitions alone"):
-        lg.distributed.count("log.parquet", client, checkpoint="x.npz")
+    with pytest.raises(ValueError, match=r"keep_episodes= is an option of lg\.read_transitions alone"):
+        lg.distributed.count("log.parquet", client, keep_episodes=True)
     with pytest.raises(ValueError, match="cannot count a dict on a cluster"):
         lg.distributed.count({"state": [0]}, client)
 
@@ -502,16 +502,16 @@ def test_parts_that_never_answer_are_given_up(client, monkeypatch):
 def counting_with_signals(folder):
     """A task that notes its beginning, and from a worker's second one on waits until a worker was killed."""
 
-    def count_part(source, first, stop, columns):
+    def count_part(source, row_groups, columns):
         from lingendice.distributed import counting
 
         pid = os.getpid()
         before = list(folder.glob(f"{pid}-*"))
-        (folder / f"{pid}-{len(before)}-{Path(source).stem}-{first}").touch()
+        (folder / f"{pid}-{len(before)}-{Path(source).stem}-{row_groups.start}").touch()
         deadline = time.monotonic() + 60
         while before and not (folder / "killed").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        return counting._count_part(source, first, stop, columns)
+        return counting._count_part(source, row_groups, columns)
 
     return count_part
 

@@ -121,8 +121,7 @@ class Material:
         return online.snapshot()
 
     def read(self):
-        kept = self.folder / "reading.npz"
-        return lg.read_transitions(batches(), checkpoint=kept, checkpoint_every=0.02, threads=2)
+        return lg.read_transitions(batches(), threads=2)
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -286,7 +285,6 @@ def killed_writers(material: Material, folder: Path) -> dict[str, tuple[Callable
     npz, parquet, page = folder / "counts.npz", folder / "counts.parquet", folder / "page.html"
     training = folder / "training.npz"
     whole = material.train(report_every=5)
-    read_whole = lg.read_transitions(batches())
 
     def version_of(path):
         assert not path.exists() or lg.Counts.load(path) in material.versions
@@ -299,10 +297,6 @@ def killed_writers(material: Material, folder: Path) -> dict[str, tuple[Callable
         np.testing.assert_array_equal(found.tau, whole.tau)
         training.unlink()
 
-    def reading_goes_on():
-        assert material.read() == read_whole
-        assert not (material.folder / "reading.npz").exists()
-
     def train_on(_):
         training.unlink(missing_ok=True)
         material.train(report_every=5, checkpoint=training)
@@ -312,7 +306,6 @@ def killed_writers(material: Material, folder: Path) -> dict[str, tuple[Callable
         "counts (Parquet)": (lambda k: material.versions[k].save(parquet), lambda: version_of(parquet)),
         "report": (lambda k: material.write_page[k](page), page_is_whole),
         "checkpoint of training": (train_on, training_goes_on),
-        "checkpoint of reading": (lambda _: material.read(), reading_goes_on),
     }
 
 

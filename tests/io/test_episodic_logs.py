@@ -121,18 +121,6 @@ def test_flags_of_vector_logs_may_be_words():
     assert lg.read_transitions(log) == lg.read_transitions(expected)
 
 
-def test_a_checkpoint_knows_how_environments_were_reset(tmp_path):
-    log, _ = Walk(3, 0).rollout(30, "same_step")
-    held = tmp_path / "half.npz"
-    broken = log | {"reward": np.where(np.arange(3) == 2, np.nan, log["reward"])}
-    with pytest.raises(ValueError, match="environment 2, step 0"):
-        lg.read_transitions(broken, autoreset="same_step", checkpoint=held)
-    with pytest.raises(ValueError, match="this checkpoint belongs to another log"):
-        lg.read_transitions(log, autoreset="next_step", checkpoint=held)
-    found = lg.read_transitions(log, autoreset="same_step", checkpoint=held)
-    assert found == lg.read_transitions(log, autoreset="same_step", keep_episodes=False)
-
-
 def test_tuples_are_no_environments():
     cells = [(0, 0), (0, 1), (1, 1)]
     with pytest.raises(ValueError, match=r"states are tuples, which lg\.Counts\.from_transitions takes"):

@@ -103,11 +103,10 @@ def test_a_damaged_file_is_named_after_the_files_before_it_were_read(tmp_path):
         write_parquet(tmp_path / f"{number}.parquet", part)
     good = (tmp_path / "2.parquet").read_bytes()
     (tmp_path / "2.parquet").write_bytes(good[:-50])
-    checkpoint = tmp_path / "half.npz"
+    seen = []
     with pytest.raises(ValueError, match=r"2\.parquet: cannot be read"):
-        lg.read_transitions(tmp_path, threads=2, checkpoint=checkpoint)
-    with np.load(checkpoint) as kept:
-        assert kept["waiting_state"].size == 300
+        lg.read_transitions(tmp_path, threads=2, progress=lambda rows, share: seen.append(rows))
+    assert seen[-1] == 300
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lingendice-read")]
 
 
@@ -116,14 +115,11 @@ def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
     with pq.ParquetWriter(tmp_path / "log.parquet", table.schema) as writer:
         for group in (table[:200], table[:0], table[200:]):
             writer.write_table(group)
-    piece = reading.count_piece(
-        tmp_path / "log.parquet", reading.ReadOptions(threads=1), reading.Span(stop=(0, 2))
-    )
-    assert piece.counts.total == 200
-    rest = reading.count_piece(
-        tmp_path / "log.parquet", reading.ReadOptions(threads=1), reading.Span(start=(0, 2))
-    )
-    assert rest.counts.total == 300
+    for groups, total in ((range(2), 200), (range(2, 3), 300)):
+        piece = reading.count_piece(
+            tmp_path / "log.parquet", reading.ReadOptions(threads=1), keep_ends=True, row_groups=groups
+        )
+        assert piece.counts.total == total
 
 
 @pytest.mark.parametrize("labeled", [False, True])
@@ -362,7 +358,6 @@ def test_graphs_and_matrices(tmp_path):
         ("matrix", {"labels": True}, "a matrix or graph has no columns; leave labels= out"),
         ("counts", {"labels": False}, "a matrix or graph has no columns; leave labels= out"),
         ("graph", {"keep_episodes": True}, "no columns; leave keep_episodes= out"),
-        ("matrix", {"checkpoint": "half.npz"}, "no columns; leave checkpoint= out"),
         ("matrix", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
         ("csv", {"table": "steps"}, "only a DuckDB file has tables; leave table= out"),
         ("csv", {"autoreset": "same_step"}, r"arrays of shape \(time, environments\).*leave autoreset= out"),
@@ -477,14 +472,6 @@ def test_errors_of_matrices_name_their_file(tmp_path):
     np.save(tmp_path / "counts.npy", np.array([[1.0, -1.0], [0.0, 1.0]]))
     with pytest.raises(ValueError, match=r"counts\.npy: counts\[0, 1\] is -1.0, which is negative"):
         lg.read_transitions(tmp_path / "counts.npy")
-
-
-def test_a_checkpoint_that_cannot_be_written_is_refused_before_reading(tmp_path):
-    def batches():
-        yield pytest.fail("nothing is to be read")
-
-    with pytest.raises(ValueError, match=r"there is no folder .*missing; make it first"):
-        lg.read_transitions(batches(), checkpoint=tmp_path / "missing" / "kept")
 
 
 def test_hidden_files_of_a_folder_are_no_part_of_the_log(tmp_path):
@@ -638,73 +625,20 @@ def test_missing_files_and_unknown_sources(tmp_path):
         lg.read_transitions({"state": np.zeros(0, int), "next_state": np.zeros(0, int)})
 
 
-# -- resuming ---------------------------------------------------------------------------------------------
-
-
-def interrupted(parts, at):
-    for number, part in enumerate(parts):
-        if number == at:
-            raise KeyboardInterrupt
-        yield part
-
-
-@pytest.mark.parametrize("options", [{}, {"next_state": False, "ends": "terminal"}, {"weight": "times"}])
-@pytest.mark.parametrize("labeled", [False, True])
-def test_a_stream_goes_on_after_an_interruption(tmp_path, options, labeled):
-    log = make_log(labeled=labeled)
-    if options == {"weight": "times"}:
-        log["times"] = np.random.default_rng(0).random(500)
-    parts = cut(log, range(50, 500, 50))
-    expected = lg.read_transitions(parts, **options)
-    checkpoint = tmp_path / "half.npz"
-    for at in (3, 7):
-        with pytest.raises(KeyboardInterrupt):
-            lg.read_transitions(interrupted(parts, at), checkpoint=checkpoint, **options)
-        assert checkpoint.exists()
-    assert lg.read_transitions(parts, checkpoint=checkpoint, **options) == expected
-    assert not checkpoint.exists()
-    assert list(tmp_path.iterdir()) == []
+# -- progress ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [10, 100])
-def test_files_go_on_within_row_groups_after_a_kill(tmp_path, monkeypatch, rows):
-    """Stopped without a chance to tidy up: the last checkpoint on disk is what counts."""
+def test_progress_tells_rows_and_the_share_read(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(sources, "_GROUP_ROWS", rows)  # row groups have 37
     log = make_log()
     for name, part in zip("ab", cut(log, [250]), strict=True):
         write_parquet(tmp_path / f"{name}.parquet", part)
-    checkpoint = tmp_path / "half.npz"
-    seen, images = [], {}
-
-    def spy(rows, fraction):
-        seen.append((rows, fraction))
-        images[rows] = checkpoint.read_bytes()
-
-    source = str(tmp_path / "*.parquet")
-    expected = lg.read_transitions(source, checkpoint=checkpoint, checkpoint_every=0.0, progress=spy)
-    assert_same(expected, lg.Counts.from_transitions(**log))
+    seen = []
+    lg.read_transitions(str(tmp_path / "*.parquet"), progress=lambda *told: seen.append(told))
+    assert len(seen) == (50 + 4 if rows == 10 else 14)  # the last of the 7 row groups of a file has 28 rows
     assert seen[-1] == (500, 1.0)
-    assert len(images) == (50 + 4 if rows == 10 else 14)  # the last of the 7 row groups of a file has 28 rows
-    for image in images.values():
-        checkpoint.write_bytes(image)
-        assert lg.read_transitions(source, checkpoint=checkpoint) == expected
-    checkpoint.write_bytes(image)
-    write_parquet(tmp_path / "b.parquet", log)
-    with pytest.raises(ValueError, match="belongs to another log"):
-        lg.read_transitions(source, checkpoint=checkpoint)
-    checkpoint.write_bytes(image[:-100])
-    with pytest.raises(ValueError, match="damaged"):
-        lg.read_transitions(source, checkpoint=checkpoint)
-
-
-def test_an_error_keeps_what_was_read_and_returns_nothing(tmp_path):
-    log = make_log()
-    parts = cut(log, [100, 200])
-    bad = broken(parts[2], "reward", 5, None)
-    checkpoint = tmp_path / "half.npz"
-    with pytest.raises(ValueError, match="batch 2, row 5: column 'reward' is null"):
-        lg.read_transitions([*parts[:2], bad], checkpoint=checkpoint)
-    assert lg.read_transitions(parts, checkpoint=checkpoint) == lg.read_transitions(log)
+    assert seen == sorted(seen)
 
 
 def test_progress_line_vanishes_and_is_silent_when_piped(monkeypatch, capsys):

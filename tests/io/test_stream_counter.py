@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import numpy as np
@@ -152,27 +151,6 @@ def test_integers_of_rows_in_no_pair_are_names_too(monkeypatch, few_rows, derive
     assert found.state_labels is not None
     assert found == lg.read_transitions(named, weight="weight")
     assert {"88"} | ({"77"} if not derived else set()) <= {*found.state_labels}
-
-
-def test_a_checkpoint_holds_pieces_and_the_rows_that_wait(tmp_path, few_rows):
-    log = growing_log(action=True, terminal=True) | {"reward": np.random.default_rng(6).normal(size=2000)}
-    parts, checkpoint = batches(log), tmp_path / "half.npz"
-
-    def stopped(at):
-        yield from parts[:at]
-        raise KeyboardInterrupt
-
-    for at in (4, 9):
-        with pytest.raises(KeyboardInterrupt):
-            lg.read_transitions(stopped(at), checkpoint=checkpoint, checkpoint_every=0.0)
-        with np.load(checkpoint) as kept:
-            record = json.loads(kept["record"].tobytes())
-            assert record["n_rows"] == 170 * at
-            assert kept["waiting_state"].size == 170 * at % 300
-            assert len(record["pieces"]) >= 1
-    found = lg.read_transitions(parts, checkpoint=checkpoint)
-    assert found == lg.read_transitions(parts)
-    assert_same(found, lg.Counts.from_transitions(**log))
 
 
 def test_merging_adds_up_as_matrices_do():
