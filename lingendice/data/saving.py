@@ -120,7 +120,7 @@ def arrow(part: str = "") -> Any:
     try:
         return import_module(f"pyarrow.{part}" if part else "pyarrow")
     except ImportError as error:
-        raise ImportError("Parquet, Arrow and frames need PyArrow: pip install 'lingendice[io]'") from error
+        raise ImportError("Parquet and Arrow need PyArrow: pip install 'lingendice[io]'") from error
 
 
 # -- archives of arrays --------------------------------------------------------------------------------------

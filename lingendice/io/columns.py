@@ -8,7 +8,7 @@ are numbered. Strings are names always.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +47,9 @@ class Batch:
     """The largest integer of each column of ids, or one beyond 63 bits where some are negative."""
     place: Callable[[int], str] | None = field(default=None, repr=False)
     """The same at once, where ``where`` takes a while."""
+
+
+Batches = Generator[Batch, None, None]
 
 
 def read_batch(

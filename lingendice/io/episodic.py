@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.checks import plain_array, require_choice
-from lingendice.io.columns import Batch, read_batch
+from lingendice.io.columns import Batches, read_batch
 from lingendice.io.formats import FileError
 from lingendice.io.roles import FLAG_ROLES, Names
-from lingendice.io.sources import InOnePart
 
 Array = NDArray[Any]
 MINARI = "minari:"
@@ -34,13 +33,13 @@ def open_minari(name: str) -> Any:
         ) from None
 
 
-class MinariLog(InOnePart):
+class MinariLog:
     """Episodes of a Minari dataset: T + 1 observations, T actions."""
 
     def __init__(self, dataset: Any, encode: Callable[[Any], Any] | None) -> None:
         self.dataset, self.encode = dataset, encode
 
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+    def batches(self, names: Names, threads: int) -> Batches:
         """One batch per episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
@@ -83,7 +82,7 @@ def _step(what: str) -> Callable[[int], str]:
     return lambda row: f"{what}, step {row}"
 
 
-class VectorLog(InOnePart):
+class VectorLog:
     """Arrays of shape (time, environments), as a loop over a Gymnasium vector environment records them.
 
     ``state`` holds what was observed before each step, with the last observation below (T + 1 rows), or T
@@ -101,7 +100,7 @@ class VectorLog(InOnePart):
         self.autoreset = require_choice("autoreset", autoreset, (NEXT_STEP, SAME_STEP))
         self.log = log
 
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+    def batches(self, names: Names, threads: int) -> Batches:
         """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         if "episode" in found:

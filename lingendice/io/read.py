@@ -24,12 +24,11 @@ from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
 from lingendice.io.segments import Piece
 from lingendice.io.sources import (
     DuckTable,
-    Files,
     Frame,
-    Source,
+    LogFiles,
+    LogSource,
     Stream,
     find_files,
-    in_order,
     is_frame,
 )
 from lingendice.io.stream_counter import Accumulator
@@ -114,8 +113,8 @@ def read_transitions(
         True shows a line on standard error, unless that is a file or a pipe; or a function that is called
         with the number of rows and the share read so far (None where the end is unknown).
     threads
-        1 decodes and counts in turns; with more, row groups of Parquet files are decoded side by side and
-        ahead of the counting, which itself is shared. The result is the same bits.
+        1 decodes and counts in turns; with more, files are decoded ahead of the counting, which itself is
+        shared. The result is the same bits.
 
     Returns
     -------
@@ -255,8 +254,9 @@ def count_piece(
         ends=options.ends,
         threads=resolve_threads(options.threads),
     )
-    with interruptible(), _Meter(progress) as meter:
-        with closing(in_order(opened.parts(names, counted.threads), counted.threads)) as batches:
+    meter = _Meter(progress)
+    with interruptible(), meter:
+        with closing(opened.batches(names, counted.threads)) as batches:
             for batch in batches:
                 counted.add(batch)
                 meter.tell(counted.n_rows, batch.fraction)
@@ -271,7 +271,7 @@ def count_piece(
 
 def open_source(
     source: Any, options: ReadOptions, names: Names, row_groups: range | None = None
-) -> Source | Counts:
+) -> LogSource | Counts:
     """Find out what kind of log this is; counts where it is none."""
     if (matrix := _read_matrix(source)) is not None:
         return matrix
@@ -285,7 +285,7 @@ def open_source(
             raise ValueError(f"{source}: a DuckDB database; name the table with {names.option('table')}")
         return DuckTable(Path(source), options.table)
     if isinstance(source, (str, os.PathLike)) or _are_paths(source):
-        return Files(find_files(source), row_groups)
+        return LogFiles(find_files(source), row_groups)
     if is_frame(source):
         return Frame(source)
     if isinstance(source, Mapping):
@@ -306,7 +306,7 @@ def open_source(
     )
 
 
-def _refuse_without_effect(opened: Source | Counts, options: ReadOptions, names: Names) -> None:
+def _refuse_without_effect(opened: LogSource | Counts, options: ReadOptions, names: Names) -> None:
     """Refuse what was asked for and means nothing to a log of this kind."""
     given = {role for role, name in options.columns.items() if isinstance(name, str)}
     asked: dict[str, Collection[str]] = {}
@@ -341,7 +341,7 @@ def _are_paths(source: Any) -> bool:
     )
 
 
-def _read_matrix(source: Any) -> Counts | Source | None:
+def _read_matrix(source: Any) -> Counts | LogSource | None:
     """Counts of a graph or matrix, or the arrays of a log in a file; None where the source is another log."""
     if hasattr(source, "tocsr") or hasattr(source, "adjacency"):
         return Counts.from_matrix(source)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from lingendice.data.by_label import is_table
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import COUNTS_KEY, arrow
-from lingendice.io.columns import Batch, is_text, read_batch
+from lingendice.io.columns import Batches, is_text, read_batch
 from lingendice.io.csv_reader import Blame, open_text, read_plainly
 from lingendice.io.formats import (
     COMPRESSED,
@@ -33,62 +33,24 @@ from lingendice.io.formats import (
 )
 from lingendice.io.roles import ID_ROLES, Names
 
-MOST_THREADS = 4  # counting goes in the order of rows: two or three decoders keep it busy
 _BATCH_ROWS = 1 << 18
-_GROUP_ROWS = 1 << 20  # rows of a decoded row group that are packed together
-_LARGEST_GROUP = 1 << 26  # bytes of a row group that is decoded at once
+_GROUP_ROWS = 1 << 20  # rows of a row group that are decoded together; labels are looked up once for them
 
 
-class Part(NamedTuple):
-    """A part of a log that can be read by itself."""
-
-    read: Callable[[], Iterator[Batch]]
-    small: bool = False
-    """Whether it takes time to decode and may be held in memory whole."""
-
-
-def in_order(parts: Iterator[Part], threads: int) -> Generator[Batch, None, None]:
-    """Batches of all parts; with several threads, small parts are decoded side by side before their turn."""
-    ahead: deque[Part | Future[list[Batch]]] = deque()
-    failure: Exception | None = None
-    more, pool = True, ThreadPoolExecutor(min(threads, MOST_THREADS), "lingendice-read")
-    try:
-        while more or ahead:
-            while more and len(ahead) <= min(threads, MOST_THREADS) * (threads > 1):
-                try:
-                    part = next(parts, None)
-                except Exception as error:  # raised in its turn, after the parts before it
-                    part, failure = None, error
-                more = part is not None
-                if part is not None and part.small and threads > 1:
-                    ahead.append(pool.submit(lambda read: list(read()), part.read))
-                elif part is not None:
-                    ahead.append(part)
-            if ahead:
-                head = ahead.popleft()
-                yield from head.read() if isinstance(head, Part) else head.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-    if failure is not None:
-        raise failure
-
-
-class Source(Protocol):
+class LogSource(Protocol):
     """A log that yields batches."""
 
-    def parts(self, names: Names, threads: int) -> Iterator[Part]:
-        """Parts that can be read side by side, in the order of the log."""
+    def batches(self, names: Names, threads: int) -> Batches:
+        """Batches in the order of the log."""
 
 
-class InOnePart:
-    """A source that is read from its beginning to its end."""
-
-    def parts(self, names: Names, threads: int) -> Iterator[Part]:
-        """The whole in one part."""
-        yield Part(partial(self._batches, names, threads))
-
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
-        raise NotImplementedError
+def read_ahead(batches: Batches) -> Batches:
+    """The same batches, each decoded in a thread of its own while the one before is counted."""
+    with ThreadPoolExecutor(1, "lingendice-read") as decoder:
+        coming = decoder.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = decoder.submit(next, batches, None)
+            yield batch
 
 
 def find_files(paths: Any) -> list[Path]:
@@ -118,7 +80,7 @@ def find_files(paths: Any) -> list[Path]:
     return found
 
 
-class Files:
+class LogFiles:
     """Parquet, Arrow IPC (Feather) and CSV files, one after another; episodes may run over their ends."""
 
     def __init__(self, files: list[Path], row_groups: range | None = None) -> None:
@@ -130,37 +92,32 @@ class Files:
                     f"also with {', '.join(COMPRESSED)} behind)"
                 )
 
-    def parts(self, names: Names, threads: int) -> Iterator[Part]:
-        """Row groups of Parquet files, other files whole."""
+    def batches(self, names: Names, threads: int) -> Batches:
+        """Batches of all files; with several threads, decoded ahead of the counting."""
+        found = self._batches(names, threads)
+        return read_ahead(found) if threads > 1 else found
+
+    def _batches(self, names: Names, threads: int) -> Batches:
+        """Batches with the share of all files read; an error where a file changes meanwhile."""
         whole, before = sum(file.stat().st_size for file in self.files) or 1, 0
         for file in self.files:
             fact = file.stat()
-            for part in self._parts_of(file, names, threads):
-                share = before / whole, fact.st_size / whole
-                yield part._replace(read=partial(_unchanged, file, fact, part, *share))
+            for batch in self._read(file, names, threads):
+                within = 1.0 if batch.fraction is None else batch.fraction
+                yield replace(batch, fraction=(before + within * fact.st_size) / whole)
+            now = file.stat()
+            if (now.st_size, now.st_mtime_ns) != (fact.st_size, fact.st_mtime_ns):
+                raise FileError(
+                    f"{file}: changed while it was read ({fact.st_size:,} bytes at first, {now.st_size:,} "
+                    "now); read it once nobody writes to it, or read a copy"
+                )
             before += fact.st_size
 
-    def _parts_of(self, file: Path, names: Names, threads: int) -> Iterator[Part]:
+    def _read(self, file: Path, names: Names, threads: int) -> Batches:
         suffix = format_of(file)
         if suffix in PARQUET:
-            yield from _parquet_parts(file, names, self.row_groups)
-        elif suffix in IPC:
-            yield Part(partial(_read_ipc, file, names))
-        else:
-            yield Part(partial(_read_csv, file, names, threads))
-
-
-def _unchanged(file: Path, fact: os.stat_result, part: Part, before: float, share: float) -> Iterator[Batch]:
-    """What is read from a file, with shares of all files; an error where the file has changed meanwhile."""
-    for batch in part.read():
-        within = 1.0 if batch.fraction is None else batch.fraction
-        yield replace(batch, fraction=before + within * share)
-    now = file.stat()
-    if (now.st_size, now.st_mtime_ns) != (fact.st_size, fact.st_mtime_ns):
-        raise FileError(
-            f"{file}: changed while it was read ({fact.st_size:,} bytes at first, {now.st_size:,} now); read "
-            "it once nobody writes to it, or read a copy"
-        )
+            return _read_parquet(file, names, threads, self.row_groups)
+        return _read_ipc(file, names) if suffix in IPC else _read_csv(file, names, threads)
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
@@ -187,54 +144,29 @@ def _open_parquet(file: Path, metadata: Any = None, labels: Sequence[str] = ()) 
         raise _unreadable(str(file), error) from None
 
 
-def _parquet_parts(file: Path, names: Names, row_groups: range | None) -> Iterator[Part]:
-    """The row groups; each is opened by itself, since readers are not shared between threads."""
+def _read_parquet(file: Path, names: Names, threads: int, row_groups: range | None) -> Batches:
+    """Row groups one after another; None for all of them."""
     with _open_parquet(file) as stored:
-        metadata = stored.metadata
-        schema = stored.schema_arrow
-        if COUNTS_KEY in (schema.metadata or {}):
-            raise FileError(f"{file}: holds counts, not a log; read it with lg.Counts.load")
-        found = names.find(schema.names, str(file))
+        metadata, schema = stored.metadata, stored.schema_arrow
+    if COUNTS_KEY in (schema.metadata or {}):
+        raise FileError(f"{file}: holds counts, not a log; read it with lg.Counts.load")
+    found = names.find(schema.names, str(file))
+    columns = list(dict.fromkeys(found.values()))
     texts = [name for role, name in found.items() if role in ID_ROLES and is_text(schema.field(name).type)]
-    opened = partial(_open_parquet, file, metadata, texts)
-    for group in range(metadata.num_row_groups) if row_groups is None else row_groups:
-        small = 8 * len(found) * metadata.row_group(group).num_rows <= _LARGEST_GROUP
-        yield Part(partial(_read_group, opened, file, group, found, names.labels, small), small)
-
-
-def _read_group(
-    opened: Callable[[], Any],
-    file: Path,
-    group: int,
-    found: Mapping[str, str],
-    labels: bool | None,
-    at_once: bool,
-) -> Iterator[Batch]:
-    """Batches of a row group."""
-    columns, first = list(dict.fromkeys(found.values())), 0
-    with opened() as stored:
-        n_rows, n_groups = stored.metadata.row_group(group).num_rows, stored.metadata.num_row_groups
-        for rows in _group_tables(stored, file, group, columns, at_once):
-            place = _place(f"{file}, row group {group}", first)
-            first += len(rows)
-            share = (group + first / max(n_rows, 1)) / n_groups
-            batch = read_batch(rows, found, place, labels, share)
-            yield replace(batch, n_rows_known=stored.metadata.num_rows)
-
-
-def _group_tables(stored: Any, file: Path, group: int, columns: list[str], at_once: bool) -> Iterator[Any]:
-    """A row group in batches; Arrow is faster at decoding it at once, where there is memory for that."""
-    options: dict[str, Any] = {"columns": columns, "use_threads": False}
-    try:
-        if not at_once:
-            yield from stored.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], **options)
-            return
-        table = stored.read_row_group(group, **options)
-    except (arrow().ArrowException, OSError) as error:
-        raise _blame(stored, file, group, columns, error) from None
-    # Labels are looked up once per batch.
-    labeled = any(arrow("types").is_dictionary(kind) for kind in table.schema.types)
-    yield from [table] if labeled else table.to_batches(_GROUP_ROWS) or [table]
+    n_groups = metadata.num_row_groups
+    with _open_parquet(file, metadata, texts) as stored:
+        for group in range(n_groups) if row_groups is None else row_groups:
+            first, n_rows = 0, metadata.row_group(group).num_rows
+            options = {"batch_size": _GROUP_ROWS, "columns": columns, "use_threads": threads > 1}
+            try:
+                for rows in stored.iter_batches(row_groups=[group], **options):
+                    where = _place(f"{file}, row group {group}", first)
+                    first += len(rows)
+                    share = (group + first / n_rows) / n_groups
+                    batch = read_batch(rows, found, where, names.labels, share)
+                    yield replace(batch, n_rows_known=metadata.num_rows)
+            except (arrow().ArrowException, OSError) as error:
+                raise _blame(stored, file, group, columns, error) from None
 
 
 def _blame(stored: Any, file: Path, group: int, columns: list[str], error: Exception) -> FileError:
@@ -254,7 +186,7 @@ def _place(what: str, first: int = 0) -> Callable[[int], str]:
 # -- Arrow IPC and CSV --------------------------------------------------------------------------------
 
 
-def _read_ipc(file: Path, names: Names) -> Iterator[Batch]:
+def _read_ipc(file: Path, names: Names) -> Batches:
     """Files of record batches (Feather) or streams of them."""
     pa, ipc = arrow(), arrow("ipc")
     with pa.memory_map(str(file)) as mapped:
@@ -281,7 +213,7 @@ def _read_ipc(file: Path, names: Names) -> Iterator[Batch]:
             yield read_batch(rows, found, _place(where), names.labels, (index + 1) / n_parts)
 
 
-def _read_csv(file: Path, names: Names, threads: int) -> Iterator[Batch]:
+def _read_csv(file: Path, names: Names, threads: int) -> Batches:
     try:
         arrow()
     except ImportError:
@@ -298,7 +230,7 @@ def read_stream(
     names: Names,
     found: Mapping[str, str] | None = None,
     blame: Blame | None = None,
-) -> Iterator[Batch]:
+) -> Batches:
     """Batches of an Arrow stream.
 
     Of a text file the columns are ``found`` already, and ``blame`` explains an error better than PyArrow.
@@ -332,13 +264,13 @@ _DUCK: dict[str, Any] = {"enable_external_access": False}
 """A view in a database from elsewhere may name any file or address to read from."""
 
 
-class DuckTable(InOnePart):
+class DuckTable:
     """A table (or view) of a DuckDB database file."""
 
     def __init__(self, file: Path, table: str) -> None:
         self.file, self.table = file, table
 
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+    def batches(self, names: Names, threads: int) -> Batches:
         """Batches in the order of insertion."""
         try:
             import duckdb
@@ -371,53 +303,67 @@ def _duck_reader(relation: Any) -> Any:
     raise ImportError("this DuckDB cannot hand over Arrow batches: pip install 'duckdb>=1.0'")
 
 
-class Frame(InOnePart):
+class Frame:
     """A pandas, polars or PyArrow table, lazy or not, a DuckDB relation, or any Arrow stream."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
 
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+    def batches(self, names: Names, threads: int) -> Batches:
         """Batches of the frame."""
-        reader, found = self.reader(names)
-        return read_stream(reader, f"the {type(self.frame).__name__}", names, found)
+        what, (rows, found) = f"the {type(self.frame).__name__}", self.rows(names)
+        if found is not None and isinstance(rows, dict):
+            yield read_batch(rows, found, _place(what), names.labels)
+        else:
+            yield from read_stream(rows, what, names, found)
 
-    def reader(self, names: Names) -> tuple[Any, dict[str, str] | None]:
-        """A reader of record batches, and the columns of each role where they had to be found."""
-        pa, frame, found = arrow(), self.frame, None
+    def rows(self, names: Names) -> tuple[Any, dict[str, str] | None]:
+        """A reader of record batches, and the columns of each role where they had to be found.
+
+        Without PyArrow a frame of pandas or polars gives its columns as arrays.
+        """
+        frame, found = self.frame, None
         if is_pandas(frame):
             frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
             found = names.find(list(frame.columns), "the DataFrame")
-            try:
-                wanted = list(dict.fromkeys(found.values()))
-                frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)
-            except pa.ArrowException as error:
-                raise FileError(f"the DataFrame: {in_one_line(error)}; give each column one type") from None
-        if hasattr(frame, "collect_schema") and hasattr(frame, "collect") and not hasattr(frame, "to_arrow"):
+        elif (
+            hasattr(frame, "collect_schema") and hasattr(frame, "collect") and not hasattr(frame, "to_arrow")
+        ):
             found = names.find(frame.collect_schema().names(), "the LazyFrame")
             frame = frame.select(list(dict.fromkeys(found.values()))).collect()
-        if isinstance(frame, pa.Table):
-            return frame.to_reader(max_chunksize=_BATCH_ROWS), found
-        if hasattr(frame, "read_next_batch"):
-            return frame, found
         try:
-            return pa.RecordBatchReader.from_stream(frame), found
+            pa = arrow()
+        except ImportError:
+            if not is_table(frame):
+                raise
+            found = found or names.find(list(frame.columns), f"the {type(frame).__name__}")
+            return {name: frame[name].to_numpy() for name in found.values()}, found
+        try:
+            if found is not None and is_pandas(frame):
+                wanted = list(dict.fromkeys(found.values()))
+                frame = pa.Table.from_pandas(frame[wanted], preserve_index=False)
+            if hasattr(frame, "read_next_batch"):
+                return frame, found
+            if not isinstance(frame, pa.Table):
+                return pa.RecordBatchReader.from_stream(frame), found
+            return frame.to_reader(max_chunksize=_BATCH_ROWS), found
         except (pa.ArrowException, TypeError) as error:
             raise FileError(
-                f"a {type(frame).__name__} is no table ({in_one_line(error)}); give one with named columns"
+                f"a {type(self.frame).__name__} is no table ({in_one_line(error)}); give one with named "
+                "columns, each of one type"
             ) from None
 
 
-class Stream(InOnePart):
+class Stream:
     """An iterable of batches: mappings of arrays, record batches, or frames."""
 
-    def __init__(self, batches: Iterable[Any], what: str = "") -> None:
-        self.stream, self.what = batches, what
+    def __init__(self, rows: Iterable[Any], what: str = "") -> None:
+        self.rows, self.what = rows, what
 
-    def _batches(self, names: Names, threads: int) -> Iterator[Batch]:
+    def batches(self, names: Names, threads: int) -> Batches:
         """Batches of the stream."""
         found: dict[str, str] | None = None
-        for index, rows in enumerate(self.stream):
+        for index, rows in enumerate(self.rows):
             what = self.what or f"batch {index}"
             if not isinstance(rows, Mapping):
                 if not is_frame(rows):
@@ -425,7 +371,8 @@ class Stream(InOnePart):
                         f"a stream of batches holds a {type(rows).__name__}; give mappings of arrays, "
                         "batches or frames (of single rows make a frame: pandas.DataFrame(rows, columns=...))"
                     )
-                rows = Frame(rows).reader(names)[0].read_all()
+                rows = Frame(rows).rows(names)[0]
+                rows = rows if isinstance(rows, dict) else rows.read_all()
             present = list(rows) if isinstance(rows, Mapping) else rows.column_names
             here = names.find([str(name) for name in present], what)
             if found is None:

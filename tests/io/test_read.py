@@ -78,16 +78,14 @@ def test_files(tmp_path, name, labeled, threads):
     assert_same(lg.read_transitions(tmp_path / name, threads=threads), lg.Counts.from_transitions(**log))
 
 
-@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(
     "options", [{}, {"next_state": False, "ends": "terminal"}, {"action": False, "reward": False}]
 )
 @pytest.mark.parametrize("labeled", [False, True])
-def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labeled, options, at_once):
-    """Row groups that are decoded side by side, whole or in batches, in several files."""
+def test_threads_make_no_difference_to_any_bit(tmp_path, monkeypatch, labeled, options):
+    """Row groups that are decoded ahead, in batches, in several files."""
     monkeypatch.setattr(sources, "_GROUP_ROWS", 100)
     monkeypatch.setattr(sources, "_BATCH_ROWS", 70)
-    monkeypatch.setattr(sources, "_LARGEST_GROUP", 1 << 26 if at_once else 0)
     monkeypatch.setattr(stream_counter, "ROWS", 600)
     log = make_log(3000, labeled=labeled)
     for number, part in enumerate(cut(log, [1000, 1001, 2200])):
@@ -127,6 +125,25 @@ def test_pieces_end_where_they_should_though_row_groups_are_empty(tmp_path):
 def test_frames_and_streams(name, labeled):
     log = make_log(labeled=labeled)
     assert_same(lg.read_transitions(FRAMES[name](log)), lg.Counts.from_transitions(**log))
+
+
+@pytest.mark.parametrize("labeled", [False, True])
+@pytest.mark.parametrize(
+    "name", ["pandas", "polars", "lazy", "pandas parts", "polars parts", "nullable", "categories"]
+)
+def test_frames_need_their_own_library_alone(name, labeled):
+    frames = {
+        "polars parts": lambda log: [pl.DataFrame(part) for part in cut(log, [7])],
+        "lazy": lambda log: pl.DataFrame(log).lazy(),
+        "nullable": lambda log: pd.DataFrame(log).convert_dtypes(dtype_backend="numpy_nullable"),
+        "categories": lambda log: pd.DataFrame(log).astype({"state": "category", "action": "category"}),
+    }
+    log = make_log(labeled=labeled)
+    frame, expected = (frames | FRAMES)[name](log), lg.Counts.from_transitions(**log)
+    with mock.patch.dict("sys.modules", {"pyarrow": None}):
+        assert_same(lg.read_transitions(frame), expected)
+        with pytest.raises(FileError, match=r"(row|batch) 0.* column 'reward' is n"):
+            lg.read_transitions(FRAMES["pandas"](broken(log, "reward", 0, None)))
 
 
 def test_duckdb(tmp_path):
