@@ -14,17 +14,18 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lingendice.data.saving import arrow
-from lingendice.io.columns import BLANKS, NO_ROWS, Batch, read_batch
+from lingendice.io.columns import BLANKS, Batches, read_batch
 from lingendice.io.formats import COMPRESSED, FileError, format_of, in_one_line
 from lingendice.io.roles import FLAG_ROLES, Names
 
@@ -36,9 +37,11 @@ _MISSING = frozenset(
 """Words that PyArrow takes for missing numbers."""
 _WHOLE = re.compile(r"-?[0-9]+")
 _PADDED = re.compile(r"-?0[0-9]+")
+_PADDED_START = "^-?0[0-9]"
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BLOCK = 1 << 23
+_PLAIN_ROWS = 1 << 18
 _FIRST_ROWS = 10_000
 """Rows that decide whether ids are numbers or names: with PyArrow and without it the same."""
 
@@ -108,135 +111,107 @@ def _opened(file: Path) -> Any:
         ) from None
 
 
+def read_text_file(file: Path, names: Names, threads: int) -> Batches:
+    """Batches of a log in text: by PyArrow, or by the standard library where that is not installed."""
+    try:
+        pa = arrow()
+    except ImportError:
+        yield from _read_plainly(file, names)
+        return
+    first = 0
+    try:
+        reader, found = _open_by_arrow(file, names, threads)
+        with reader:
+            for rows in reader:
+                batch = read_batch(
+                    rows, found, partial(_line_of, file, names, first), names.labels, from_text=True
+                )
+                yield replace(batch, place=partial(_row_of, file, first))
+                first += len(rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        # The standard library says what is wrong, with its line.
+        for _ in _read_plainly(file, names):
+            pass
+        raise FileError(f"{file}: cannot be read ({in_one_line(error)}); fix the file") from None
+
+
+def _row_of(file: Path, first: int, row: int) -> str:
+    return f"{file}, row {first + row}"
+
+
+def _line_of(file: Path, names: Names, first: int, row: int) -> str:
+    """The line of a row, found by reading the file once more."""
+    for line, _ in islice(_with_header(file, names)[2], first + row, first + row + 1):
+        return f"{file}, line {line}"
+    return _row_of(file, first, row)  # it changed while it was read
+
+
 # -- with PyArrow ---------------------------------------------------------------------------------------
 
 
-class Blame(NamedTuple):
-    """Finds the line of an error by reading the file once more."""
-
-    reason: Callable[[], str]
-    """Why it cannot be read."""
-    where: Callable[[int, int], str]
-    """Where a row stands, given the first row of its batch and its place in that."""
-
-
-def open_text(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str], Blame]:
-    """A reader of batches, the columns of each role, and what finds the line of an error."""
-    pa, module = arrow(), arrow("csv")
+def _open_by_arrow(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str]]:
+    """A reader of batches, and the column of each role."""
+    module = arrow("csv")
     # Entries may hold line ends: without saying so a block could end inside of quotes.
     parsing = module.ParseOptions(delimiter=_DELIMITERS[format_of(file)], newlines_in_values=True)
-    try:
-        with module.open_csv(str(file), parse_options=parsing) as first:
-            kinds = dict(zip(first.schema.names, first.schema.types, strict=True))
-            header = first.schema.names
-        found = names.find(header, str(file))
-        named = _named(found, _first_ids(file, found, parsing), names.labels)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        _refuse_rows(file, names)
-        raise FileError(f"{file}: not a readable csv file ({in_one_line(error)})") from None
-    types = _arrow_types(found, kinds, named)
+    with module.open_csv(str(file), parse_options=parsing) as first:
+        kinds = dict(zip(first.schema.names, first.schema.types, strict=True))
+        found = names.find(first.schema.names, str(file))
+    named = _named(found, _first_ids(file, found, parsing), names.labels)
     # Only what is empty is missing: NA is the name of a country. Among numbers it is an error.
     converting = module.ConvertOptions(
         include_columns=list(dict.fromkeys(found.values())),
-        column_types=types,
+        column_types=_arrow_types(found, kinds, named),
         null_values=[""],
         strings_can_be_null=True,
     )
-
-    def start(parallel: bool) -> Any:
-        reading = module.ReadOptions(use_threads=parallel, block_size=_BLOCK)
-        return _Reader(
-            module.open_csv(
-                str(file), read_options=reading, parse_options=parsing, convert_options=converting
-            ),
-            [name for name in _id_columns(found) if not named[name]],
-            partial(_line_of, file, names),
-            names.labels,
-        )
-
-    def reason() -> str:
-        """Read again in one thread, which knows the line at which it stops."""
-        _refuse_rows(file, names)
-        try:
-            with start(parallel=False) as reader:
-                while True:
-                    reader.read_next_batch()
-        except StopIteration:
-            pass
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = in_one_line(error)
-            for number, name in enumerate(header):
-                message = message.replace(f"CSV column #{number}:", f"column {name!r}:")
-            return message.replace(" Row #", " line ")
-        return "it changed while it was read"
-
-    try:
-        return start(threads > 1), found, Blame(reason, partial(_line_of, file, names))
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise FileError(f"{file}: cannot be read ({reason()}); fix the file") from None
+    reading = module.ReadOptions(use_threads=threads > 1, block_size=_BLOCK)
+    opened = module.open_csv(
+        str(file), read_options=reading, parse_options=parsing, convert_options=converting
+    )
+    numbers = [name for name, is_named in named.items() if not is_named]
+    return _NumberedIds(opened, numbers, names.labels), found
 
 
-class _Reader:
+class _NumberedIds:
     """Batches of PyArrow, in which ids that are numbers have become such.
 
     PyArrow itself would take 007 for 7. It parses text as fast, and so takes this no longer.
     """
 
-    def __init__(
-        self, reader: Any, numbers: list[str], where: Callable[[int, int], str], labels: bool | None
-    ) -> None:
-        self._reader, self._numbers, self._where, self._labels = reader, numbers, where, labels
-        self._first = 0
-        self.schema = reader.schema
+    def __init__(self, reader: Any, numbers: list[str], labels: bool | None) -> None:
+        self._reader, self._numbers, self._labels = reader, numbers, labels
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> _NumberedIds:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def read_next_batch(self) -> Any:
-        """The next batch; StopIteration after the last."""
-        rows = self._reader.read_next_batch()
-        for name in self._numbers:
-            at = rows.schema.get_field_index(name)
-            numbers = self._as_numbers(name, rows.column(at))
-            rows = rows.set_column(at, name, numbers)
-        self._first += len(rows)
-        return rows
+    def __iter__(self) -> Iterator[Any]:
+        for rows in self._reader:
+            for name in self._numbers:
+                at = rows.schema.get_field_index(name)
+                rows = rows.set_column(at, name, self._as_numbers(rows.column(at)))
+            yield rows
 
-    def _as_numbers(self, name: str, column: Any) -> Any:
+    def _as_numbers(self, column: Any) -> Any:
+        """Entries as integers, else as floats, without the blanks around them where these are in the way."""
         pa, compute = arrow(), arrow("compute")
-        for entries, kind in _ways_to_read(column):
+        try:
+            entries, numbers = column, column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            entries = compute.utf8_trim(column, BLANKS)
             try:
-                numbers = entries.cast(kind)
+                numbers = entries.cast(pa.int64())
             except pa.ArrowInvalid:
-                continue
-            padded = compute.and_(
-                compute.greater(compute.binary_length(entries), 1),
-                compute.or_(compute.starts_with(entries, "0"), compute.starts_with(entries, "-0")),
-            )
-            if compute.any(padded).as_py():
-                self._refuse(name, entries.filter(padded), column)
-            return numbers
-        self._refuse(name, column, column)
-        raise FileError(f"column {name!r} cannot be read as numbers; pass labels=True to read ids as names")
-
-    def _refuse(self, name: str, suspects: Any, column: Any) -> None:
-        """Name the first entry that is no number, of the few that may be such."""
-        wrong = {entry for entry in suspects.to_pylist() if entry and _is_no_id(entry, self._labels)}
-        for row, entry in enumerate(column.to_pylist() if wrong else ()):
-            if entry is not None and entry.strip(BLANKS) in {each.strip(BLANKS) for each in wrong}:
-                raise _no_id(self._where(self._first, row), name, entry.strip(BLANKS))
-
-
-def _ways_to_read(column: Any) -> Iterator[tuple[Any, Any]]:
-    """Entries as integers, else as floats, and without the blanks around them where these are in the way."""
-    pa = arrow()
-    yield column, pa.int64()
-    trimmed = arrow("compute").utf8_trim(column, BLANKS)
-    yield trimmed, pa.int64()
-    yield trimmed, pa.float64()
+                numbers = entries.cast(pa.float64())
+        if (
+            self._labels is not False
+            and compute.any(compute.match_substring_regex(entries, _PADDED_START)).as_py()
+        ):
+            raise pa.ArrowInvalid("numbers with zeros in front")
+        return numbers
 
 
 def _first_ids(file: Path, found: Mapping[str, str], parsing: Any) -> dict[str, list[str]]:
@@ -254,19 +229,6 @@ def _first_ids(file: Path, found: Mapping[str, str], parsing: Any) -> dict[str, 
             if len(first[wanted[0]]) >= _FIRST_ROWS:
                 break
     return {name: [entry.strip(BLANKS) for entry in entries] for name, entries in first.items()}
-
-
-def _line_of(file: Path, names: Names, first: int, row: int) -> str:
-    row += first
-    for line, _ in islice(_with_header(file, names)[2], row, row + 1):
-        return f"{file}, line {line}"
-    return f"{file}, row {row}"  # it changed while it was read
-
-
-def _refuse_rows(file: Path, names: Names) -> None:
-    """Raise what is wrong with header or rows as the plain reader does, which knows the line."""
-    for _ in _with_header(file, names)[2]:
-        pass
 
 
 def _id_columns(found: Mapping[str, str]) -> list[str]:
@@ -321,39 +283,40 @@ def _with_header(file: Path, names: Names) -> tuple[list[str], dict[str, str], R
     return header, names.find(header, str(file)), rows
 
 
-def read_plainly(file: Path, names: Names) -> Batch:
-    """The whole file, by the standard library."""
+def _read_plainly(file: Path, names: Names) -> Batches:
+    """Batches by the standard library, whose errors name the line."""
     header, found, rows = _with_header(file, names)
-    columns: dict[str, list[str]] = {name: [] for name in found.values()}
-    appends = [(header.index(name), column.append) for name, column in columns.items()]
-    lines: list[int] = []
-    for line, row in rows:
-        lines.append(line)
-        for position, append in appends:
-            append(row[position])
+    wanted = {name: header.index(name) for name in found.values()}
+    named: dict[str, bool] | None = None
+    while some := list(islice(rows, _PLAIN_ROWS)):
+        lines, entries = zip(*some, strict=True)
 
-    def where(row: int) -> str:
-        return f"{file}, line {lines[row] if row < len(lines) else 1}"
+        def where(row: int, lines: tuple[int, ...] = lines) -> str:
+            return f"{file}, line {lines[row]}"
 
-    typed = _typed(found, columns, names.labels, where) if lines else dict.fromkeys(columns, NO_ROWS)
-    return read_batch(typed, found, where, names.labels, from_text=True)
+        columns = {name: [row[position] for row in entries] for name, position in wanted.items()}
+        if named is None:
+            first = {name: columns[name][:_FIRST_ROWS] for name in _id_columns(found)}
+            named = _named(found, first, names.labels)
+        typed = _typed(found, columns, named, names.labels, where)
+        yield read_batch(typed, found, where, names.labels, from_text=True)
 
 
 def _typed(
     found: Mapping[str, str],
     columns: Mapping[str, list[str]],
+    named: Mapping[str, bool],
     labels: bool | None,
     where: Callable[[int], str],
 ) -> dict[str, NDArray[Any]]:
     """Every column as PyArrow would read it."""
     typed: dict[str, NDArray[Any]] = {}
-    first = {name: columns[name][:_FIRST_ROWS] for name in _id_columns(found)}
-    for name, is_named in _named(found, first, labels).items():
+    for name, is_named in named.items():
         entries = columns[name]
-        if not is_named:
-            wrong = next((row for row, entry in enumerate(entries) if _is_no_id(entry, labels)), None)
-            if wrong is not None:
-                raise _no_id(where(wrong), name, entries[wrong])
+        wrong = set() if is_named else {entry for entry in set(entries) if _is_no_id(entry, labels)}
+        if wrong:
+            row = next(row for row, entry in enumerate(entries) if entry in wrong)
+            raise _no_id(where(row), name, entries[row])
         typed[name] = np.array(entries, np.str_) if is_named else _numbers(name, entries, where)
     for role, name in found.items():
         if role in FLAG_ROLES:
@@ -413,14 +376,14 @@ def _numbers(
     name: str, entries: list[str], where: Callable[[int], str], hexadecimal: bool = True
 ) -> NDArray[Any]:
     """Integers where all entries are, else floats, none of which is hexadecimal."""
-    numbers = [_number(entry) for entry in entries]
-    whole = all(isinstance(number, int) for number in numbers)
-    for row, (entry, number) in enumerate(zip(entries, numbers, strict=True)):
-        if entry == "":
-            raise FileError(f"{where(row)}: column {name!r} is empty; fill it in or leave the row out")
+    known = {entry: _number(entry) for entry in set(entries)}
+    whole = all(isinstance(number, int) for number in known.values())
+    for entry, number in known.items():
         if number is None or (not (hexadecimal and whole) and _HEXADECIMAL.fullmatch(entry)):
-            raise FileError(f"{where(row)}: column {name!r} is {entry!r}, which is not a number")
-    return np.array(numbers, np.int64 if whole else np.float64)
+            row = entries.index(entry)
+            what = f"{entry!r}, which is not a number" if entry else "empty; fill it in or leave the row out"
+            raise FileError(f"{where(row)}: column {name!r} is {what}")
+    return np.array([known[entry] for entry in entries], np.int64 if whole else np.float64)
 
 
 def _times(name: str, entries: list[str], where: Callable[[int], str]) -> NDArray[Any]:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from lingendice.data.by_label import is_table
 from lingendice.data.matrices import is_pandas
 from lingendice.data.saving import COUNTS_KEY, arrow
 from lingendice.io.columns import Batches, is_text, read_batch
-from lingendice.io.csv_reader import Blame, open_text, read_plainly
+from lingendice.io.csv_reader import read_text_file
 from lingendice.io.formats import (
     COMPRESSED,
     IPC,
@@ -117,7 +116,7 @@ class LogFiles:
         suffix = format_of(file)
         if suffix in PARQUET:
             return _read_parquet(file, names, threads, self.row_groups)
-        return _read_ipc(file, names) if suffix in IPC else _read_csv(file, names, threads)
+        return _read_ipc(file, names) if suffix in IPC else read_text_file(file, names, threads)
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
@@ -213,28 +212,13 @@ def _read_ipc(file: Path, names: Names) -> Batches:
             yield read_batch(rows, found, _place(where), names.labels, (index + 1) / n_parts)
 
 
-def _read_csv(file: Path, names: Names, threads: int) -> Batches:
-    try:
-        arrow()
-    except ImportError:
-        yield read_plainly(file, names)
-        return
-    reader, found, blame = open_text(file, names, threads)
-    with reader:
-        yield from read_stream(reader, str(file), names, found, blame)
-
-
 def read_stream(
     reader: Any,
     what: str,
     names: Names,
     found: Mapping[str, str] | None = None,
-    blame: Blame | None = None,
 ) -> Batches:
-    """Batches of an Arrow stream.
-
-    Of a text file the columns are ``found`` already, and ``blame`` explains an error better than PyArrow.
-    """
+    """Batches of an Arrow stream."""
     pa = arrow()
     if found is None:
         found = names.find(reader.schema.names, what)
@@ -245,15 +229,11 @@ def read_stream(
         except StopIteration:
             return
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = in_one_line(error) if blame is None else blame.reason()
             raise FileError(
-                f"{what}, batch {index} (from row {first}): cannot be read ({message}); fix the file, or "
-                "give the column one type throughout (ids are read as names with labels=True)"
+                f"{what}, batch {index} (from row {first}): cannot be read ({in_one_line(error)}); fix it, "
+                "or give the column one type throughout"
             ) from None
-        place = _place(what, first)
-        where = place if blame is None else partial(blame.where, first)
-        batch = read_batch(rows, found, where, names.labels, from_text=blame is not None)
-        yield replace(batch, place=place)
+        yield read_batch(rows, found, _place(what, first), names.labels)
         index, first = index + 1, first + len(rows)
 
 
