@@ -28,7 +28,7 @@ from lingendice.distributed.cluster import FAILED, blocks_of, client_of, insist,
 from lingendice.distributed.counts import DistributedCounts
 from lingendice.io.formats import PARQUET, format_of
 from lingendice.io.read import ReadOptions, count_piece
-from lingendice.io.segments import Piece, join
+from lingendice.io.segments import LogPiece, join
 from lingendice.io.sources import find_files
 
 ROWS_PER_TASK = 20_000_000
@@ -93,7 +93,7 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     submit = partial(client.submit, pure=False)
     tree = partial(_tree, submit)
     counted = [submit(_count_part, *part, columns) for part in _parts(source, client)]
-    without_rows = [submit(Piece.without_rows, each) for each in counted]
+    without_rows = [submit(LogPiece.without_rows, each) for each in counted]
     found = results(client, [tree(join, without_rows)] if counted else [])
     if not found or found[0].counts.n_states == 0:
         raise ValueError("no transitions: the log has no rows; give at least one")
@@ -103,7 +103,7 @@ def _count(client: Any, source: Any, columns: dict[str, Any], n_blocks: int) -> 
     frame = whole.result()
     numbering = replace(frame.without_rows(), initial_count=None)
     # Transitions between rows of different pieces, and ends of episodes.
-    links = Piece(whole.counts, None, whole.numbered, whole.rule)
+    links = LogPiece(whole.counts, None, whole.numbered, whole.rule)
     pieces = [submit(_aligned, each, numbering, whole.numbered) for each in [*counted, links]]
     (lengths,) = results(client, [tree(add, [submit(_lengths, each, frame.n_states) for each in pieces])])
     edges = work_edges(lengths, n_blocks)
@@ -173,7 +173,7 @@ def _row_groups(file: str) -> list[range | None]:
     return ranges or [None]
 
 
-def _count_part(source: Any, row_groups: range | None, columns: dict[str, Any]) -> Piece:
+def _count_part(source: Any, row_groups: range | None, columns: dict[str, Any]) -> LogPiece:
     """Runs on a worker, as all that follows does."""
     options = ReadOptions.of(threads=1, **columns)
     return count_piece(source, options, keep_ends=True, row_groups=row_groups)
@@ -182,8 +182,8 @@ def _count_part(source: Any, row_groups: range | None, columns: dict[str, Any]) 
 # -- one numbering -----------------------------------------------------------------------------------------
 
 
-def _aligned(piece: Piece, frame: Counts, numbered: frozenset[str]) -> Counts:
-    """The counts of a piece in the numbering of the whole; ``numbered``: see :class:`Piece`."""
+def _aligned(piece: LogPiece, frame: Counts, numbered: frozenset[str]) -> Counts:
+    """The counts of a piece in the numbering of the whole; ``numbered``: see :class:`LogPiece`."""
     if piece.counts.n_states == 0:
         return Counts.empty(0, frame.n_actions)
     for what in sorted(numbered):

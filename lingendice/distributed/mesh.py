@@ -26,7 +26,7 @@ class PartLost(RuntimeError):
     """A part of the problem, or the worker that held it, does not answer: the work is to be begun anew."""
 
 
-class Run:
+class PhaseInbox:
     """One phase as a worker sees it: messages for its parts by destination, round and sender."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Mesh:
     """
 
     def __init__(
-        self, index: int, n_parts: int, run: Run,
+        self, index: int, n_parts: int, run: PhaseInbox,
         send: Callable[[int, tuple[int, ...], tuple[Array, ...]], None], patience: float = 60.0,
     ) -> None:  # fmt: skip
         self.index, self.n_parts, self.run, self.patience = index, n_parts, run, patience
@@ -109,17 +109,17 @@ class Mesh:
 # -- the worker --------------------------------------------------------------------------------------------
 
 
-_runs: dict[str, Run] = {}
+_runs: dict[str, PhaseInbox] = {}
 _lock = threading.Lock()
 
 
-def run_of(name: str) -> Run:
+def run_of(name: str) -> PhaseInbox:
     """A run by name, which may get messages before its task has begun here, and after it has ended."""
     with _lock:
         if name not in _runs:
             for old in [each for each, run in _runs.items() if run.ended is not None][:-_REMEMBERED]:
                 del _runs[old]
-            _runs[name] = Run()
+            _runs[name] = PhaseInbox()
         return _runs[name]
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from lingendice.data.saving import arrow
 from lingendice.io.columns import BLANKS, Batches, read_batch
 from lingendice.io.formats import COMPRESSED, FileError, format_of, in_one_line
-from lingendice.io.roles import FLAG_ROLES, Names
+from lingendice.io.roles import FLAG_ROLES, ColumnNames
 
 _ID_GROUPS = (("state", "next_state"), ("action",), ("episode",))
 _MISSING = frozenset(
@@ -110,7 +110,7 @@ def _opened(file: Path) -> Any:
         ) from None
 
 
-def read_text_file(file: Path, names: Names, threads: int) -> Batches:
+def read_text_file(file: Path, names: ColumnNames, threads: int) -> Batches:
     """Batches of a log in text: by PyArrow, or by the standard library where that is not installed."""
     try:
         pa = arrow()
@@ -138,7 +138,7 @@ def _row_of(file: Path, first: int, row: int) -> str:
     return f"{file}, row {first + row}"
 
 
-def _line_of(file: Path, names: Names, first: int, row: int) -> str:
+def _line_of(file: Path, names: ColumnNames, first: int, row: int) -> str:
     """The line of a row, found by reading the file once more."""
     for line, _ in islice(_with_header(file, names)[2], first + row, first + row + 1):
         return f"{file}, line {line}"
@@ -148,7 +148,7 @@ def _line_of(file: Path, names: Names, first: int, row: int) -> str:
 # -- with PyArrow ---------------------------------------------------------------------------------------
 
 
-def _open_by_arrow(file: Path, names: Names, threads: int) -> tuple[Any, dict[str, str]]:
+def _open_by_arrow(file: Path, names: ColumnNames, threads: int) -> tuple[Any, dict[str, str]]:
     """A reader of batches, and the column of each role."""
     module = arrow("csv")
     # Entries may hold line ends: without saying so a block could end inside of quotes.
@@ -277,7 +277,7 @@ def _arrow_types(
 # -- without --------------------------------------------------------------------------------------------
 
 
-def _with_header(file: Path, names: Names) -> tuple[list[str], dict[str, str], Rows]:
+def _with_header(file: Path, names: ColumnNames) -> tuple[list[str], dict[str, str], Rows]:
     """The header, the column of each role, and the rows below."""
     rows = text_rows(file)
     _, header = next(rows, (0, []))
@@ -286,7 +286,7 @@ def _with_header(file: Path, names: Names) -> tuple[list[str], dict[str, str], R
     return header, names.find(header, str(file)), rows
 
 
-def _read_plainly(file: Path, names: Names) -> Batches:
+def _read_plainly(file: Path, names: ColumnNames) -> Batches:
     """Batches by the standard library, whose errors name the line."""
     header, found, rows = _with_header(file, names)
     wanted = {name: header.index(name) for name in found.values()}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lingendice.data.checks import plain_array, require_choice
 from lingendice.io.columns import Batches, read_batch
 from lingendice.io.formats import FileError
-from lingendice.io.roles import FLAG_ROLES, Names
+from lingendice.io.roles import FLAG_ROLES, ColumnNames
 
 Array = NDArray[Any]
 MINARI = "minari:"
@@ -39,7 +39,7 @@ class MinariLog:
     def __init__(self, dataset: Any, encode: Callable[[Any], Any] | None) -> None:
         self.dataset, self.encode = dataset, encode
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """One batch per episode."""
         total = max(int(self.dataset.total_episodes), 1)
         for index, episode in enumerate(self.dataset.iterate_episodes()):
@@ -100,7 +100,7 @@ class VectorLog:
         self.autoreset = require_choice("autoreset", autoreset, (NEXT_STEP, SAME_STEP))
         self.log = log
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """One batch per environment."""
         found = names.find([str(name) for name in self.log], "the vector log", ("final_state", "final_obs"))
         if "episode" in found:

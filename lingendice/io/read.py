@@ -20,8 +20,8 @@ from lingendice.io.array_files import read_matrix_file
 from lingendice.io.columns import IdRule
 from lingendice.io.episodic import MINARI, NEXT_STEP, MinariLog, VectorLog, open_minari
 from lingendice.io.formats import DUCKDB, MATRICES, FileError, format_of, naming
-from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, Names
-from lingendice.io.segments import Piece
+from lingendice.io.roles import NAMED_BY_CALLERS, ONLY_WHEN_NAMED, ColumnNames
+from lingendice.io.segments import LogPiece
 from lingendice.io.sources import (
     DuckTable,
     Frame,
@@ -200,7 +200,7 @@ class ReadOptions:
         columns = {role: given.get(role) for role in NAMED_BY_CALLERS}
         return cls(columns, **{name: value for name, value in given.items() if name in own})
 
-    def names(self) -> Names:
+    def names(self) -> ColumnNames:
         """What finds the columns."""
         for role, name in self.columns.items():
             known = name is None or isinstance(name, str)
@@ -212,7 +212,7 @@ class ReadOptions:
                 raise ValueError(f"{role}= must be the name of a column, a string, got {name!r}")
         state = self.columns.get("state")
         named = {**self.columns, "state": state if isinstance(state, str) else None}
-        return Names(named, self.labels, self.on_command_line)
+        return ColumnNames(named, self.labels, self.on_command_line)
 
     def rule(self) -> IdRule:
         """What distinguishes ids from names."""
@@ -230,7 +230,7 @@ def count_piece(
     keep_ends: bool = False,
     row_groups: range | None = None,
     progress: Progress = False,
-) -> Piece:
+) -> LogPiece:
     """As :func:`read_transitions`; ``keep_ends`` for a part of a log, with what its neighbors need.
 
     Of a single Parquet file, ``row_groups`` alone are read; None reads all.
@@ -240,7 +240,7 @@ def count_piece(
     _refuse_without_effect(opened, options, names)
     if isinstance(opened, Counts):
         n_states, n_actions = rule.sizes
-        return Piece(opened.with_states(opened.n_states if n_states is None else n_states, n_actions))
+        return LogPiece(opened.with_states(opened.n_states if n_states is None else n_states, n_actions))
     by_time = isinstance(options.columns.get("time"), str)
     if by_time and keep_ends:
         raise ValueError(
@@ -263,14 +263,14 @@ def count_piece(
         names.warn_unused()
         if counted.n_rows == 0 and not keep_ends:
             raise FileError("no transitions: the log has no rows; give at least one")
-        piece = counted.finish() if counted.n_rows else Piece(Counts.empty())
+        piece = counted.finish() if counted.n_rows else LogPiece(Counts.empty())
     if not keep_ends:
         piece.warn(counted.ends, names.on_command_line)
     return piece
 
 
 def open_source(
-    source: Any, options: ReadOptions, names: Names, row_groups: range | None = None
+    source: Any, options: ReadOptions, names: ColumnNames, row_groups: range | None = None
 ) -> LogSource | Counts:
     """Find out what kind of log this is; counts where it is none."""
     if (matrix := _read_matrix(source)) is not None:
@@ -306,7 +306,7 @@ def open_source(
     )
 
 
-def _refuse_without_effect(opened: LogSource | Counts, options: ReadOptions, names: Names) -> None:
+def _refuse_without_effect(opened: LogSource | Counts, options: ReadOptions, names: ColumnNames) -> None:
     """Refuse what was asked for and means nothing to a log of this kind."""
     given = {role for role, name in options.columns.items() if isinstance(name, str)}
     asked: dict[str, Collection[str]] = {}

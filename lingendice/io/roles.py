@@ -55,7 +55,7 @@ def normalized(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class ColumnNames:
     """Which column plays which role.
 
     A name must be there; None stands for the first of the usual names (:data:`ALIASES`) that is there; False

@@ -85,7 +85,7 @@ class EpisodeRecords:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class LogPiece:
     """Counts of consecutive rows, and the loose ends of their episodes."""
 
     counts: Counts
@@ -130,7 +130,7 @@ class Piece:
             warn_breaks(*self.breaks)
         warn_last_rows(self.last_rows, ends, self.roles, on_command_line)
 
-    def closed(self, ends: str) -> Piece:
+    def closed(self, ends: str) -> LogPiece:
         """The same where no neighbor goes on: open episodes have come to their last rows.
 
         ``ends`` is what these rows are; see :func:`lingendice.data.last_rows.settle`.
@@ -145,7 +145,7 @@ class Piece:
         last_rows = self.last_rows.plus(LastRows(open_ones.size, 0))
         return replace(self, counts=self.counts.merge(ended), last_rows=last_rows)
 
-    def settled(self) -> Piece:
+    def settled(self) -> LogPiece:
         """The same, with integers that are too sparse to be ids as labels."""
         piece = self
         for what, size in (("state", self.counts.n_states), ("action", self.counts.n_actions or 0)):
@@ -166,13 +166,13 @@ class Piece:
     def _occurring(self, what: str) -> Array:
         return _either(occurring(self.counts, what), self.occurring.get(what, NO_ROWS))
 
-    def without_rows(self) -> Piece:
+    def without_rows(self) -> LogPiece:
         """What neighbors are joined by: sizes, labels, ids that occur, first states, ends of episodes."""
         kinds = ["state"] if self.counts.n_actions is None else ["state", "action"]
         seen = {what: self._occurring(what) for what in kinds if self._labels(what) is None}
         return replace(self, counts=self.counts.without_rows(), occurring=seen)
 
-    def with_numbers(self, what: str) -> Piece:
+    def with_numbers(self, what: str) -> LogPiece:
         """The same, with integers that are ids here numbered like those that are not."""
         if what in self.numbered or self._labels(what) is not None:
             return self
@@ -193,7 +193,7 @@ def _either(first: Array, second: Array) -> Array:
     return np.flatnonzero(occurs)
 
 
-def join(left: Piece, right: Piece, threads: int | None = None) -> Piece:
+def join(left: LogPiece, right: LogPiece, threads: int | None = None) -> LogPiece:
     """The piece of the rows of ``left`` followed by those of ``right``."""
     if right.counts.n_states == 0:
         return left
@@ -216,7 +216,7 @@ def other_columns(where: str, roles: frozenset[str], before: frozenset[str]) -> 
     )
 
 
-def _joined_pieces(left: Piece, right: Piece, threads: int | None) -> Piece:
+def _joined_pieces(left: LogPiece, right: LogPiece, threads: int | None) -> LogPiece:
     counts = merge(left.counts, right.counts, threads)
     breaks = left.breaks[0] + right.breaks[0], left.breaks[1] or right.breaks[1]
     together = {what: _either(ids, right.occurring[what]) for what, ids in left.occurring.items()}

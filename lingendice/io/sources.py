@@ -30,7 +30,7 @@ from lingendice.io.formats import (
     in_one_line,
     require_file,
 )
-from lingendice.io.roles import ID_ROLES, Names
+from lingendice.io.roles import ID_ROLES, ColumnNames
 
 _BATCH_ROWS = 1 << 18
 _GROUP_ROWS = 1 << 20  # rows of a row group that are decoded together; labels are looked up once for them
@@ -39,7 +39,7 @@ _GROUP_ROWS = 1 << 20  # rows of a row group that are decoded together; labels a
 class LogSource(Protocol):
     """A log that yields batches."""
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches in the order of the log."""
 
 
@@ -91,12 +91,12 @@ class LogFiles:
                     f"also with {', '.join(COMPRESSED)} behind)"
                 )
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches of all files; with several threads, decoded ahead of the counting."""
         found = self._batches(names, threads)
         return read_ahead(found) if threads > 1 else found
 
-    def _batches(self, names: Names, threads: int) -> Batches:
+    def _batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches with the share of all files read; an error where a file changes meanwhile."""
         whole, before = sum(file.stat().st_size for file in self.files) or 1, 0
         for file in self.files:
@@ -112,7 +112,7 @@ class LogFiles:
                 )
             before += fact.st_size
 
-    def _read(self, file: Path, names: Names, threads: int) -> Batches:
+    def _read(self, file: Path, names: ColumnNames, threads: int) -> Batches:
         suffix = format_of(file)
         if suffix in PARQUET:
             return _read_parquet(file, names, threads, self.row_groups)
@@ -143,7 +143,7 @@ def _open_parquet(file: Path, metadata: Any = None, labels: Sequence[str] = ()) 
         raise _unreadable(str(file), error) from None
 
 
-def _read_parquet(file: Path, names: Names, threads: int, row_groups: range | None) -> Batches:
+def _read_parquet(file: Path, names: ColumnNames, threads: int, row_groups: range | None) -> Batches:
     """Row groups one after another; None for all of them."""
     with _open_parquet(file) as stored:
         metadata, schema = stored.metadata, stored.schema_arrow
@@ -185,7 +185,7 @@ def _place(what: str, first: int = 0) -> Callable[[int], str]:
 # -- Arrow IPC and CSV --------------------------------------------------------------------------------
 
 
-def _read_ipc(file: Path, names: Names) -> Batches:
+def _read_ipc(file: Path, names: ColumnNames) -> Batches:
     """Files of record batches (Feather) or streams of them."""
     pa, ipc = arrow(), arrow("ipc")
     with pa.memory_map(str(file)) as mapped:
@@ -215,7 +215,7 @@ def _read_ipc(file: Path, names: Names) -> Batches:
 def read_stream(
     reader: Any,
     what: str,
-    names: Names,
+    names: ColumnNames,
     found: Mapping[str, str] | None = None,
 ) -> Batches:
     """Batches of an Arrow stream."""
@@ -250,7 +250,7 @@ class DuckTable:
     def __init__(self, file: Path, table: str) -> None:
         self.file, self.table = file, table
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches in the order of insertion."""
         try:
             import duckdb
@@ -289,7 +289,7 @@ class Frame:
     def __init__(self, frame: Any) -> None:
         self.frame = frame
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches of the frame."""
         what, (rows, found) = f"the {type(self.frame).__name__}", self.rows(names)
         if found is not None and isinstance(rows, dict):
@@ -297,7 +297,7 @@ class Frame:
         else:
             yield from read_stream(rows, what, names, found)
 
-    def rows(self, names: Names) -> tuple[Any, dict[str, str] | None]:
+    def rows(self, names: ColumnNames) -> tuple[Any, dict[str, str] | None]:
         """A reader of record batches, and the columns of each role where they had to be found.
 
         Without PyArrow a frame of pandas or polars gives its columns as arrays.
@@ -340,7 +340,7 @@ class Stream:
     def __init__(self, rows: Iterable[Any], what: str = "") -> None:
         self.rows, self.what = rows, what
 
-    def batches(self, names: Names, threads: int) -> Batches:
+    def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches of the stream."""
         found: dict[str, str] | None = None
         for index, rows in enumerate(self.rows):

@@ -22,7 +22,7 @@ from lingendice.data.last_rows import NO_LAST_ROWS, ends_of, require_ends
 from lingendice.data.logs import MOST_KEPT, Log, count_log, initial_counts, with_next_states
 from lingendice.io.columns import NO_ROWS, SPARE_IDS, Batch, IdMap, IdRule, distinct
 from lingendice.io.formats import FileError
-from lingendice.io.segments import EpisodeRecords, Piece, join, other_columns
+from lingendice.io.segments import EpisodeRecords, LogPiece, join, other_columns
 
 Array = NDArray[Any]
 Columns = dict[str, Any]
@@ -84,7 +84,7 @@ class Accumulator:
         """Waiting rows at which the id of the episode changes, where they are sorted by time."""
         self.ended: set[int] = set()
         """Episodes that are complete and sorted."""
-        self.pieces: list[Piece] = []
+        self.pieces: list[LogPiece] = []
         """Each at least twice as large as the next, so that an entry is merged a few times at most."""
         self.numbered: frozenset[str] = frozenset()
         """Whether integers of states, or of actions, are looked up like labels from now on."""
@@ -216,7 +216,7 @@ class Accumulator:
         reach = -(-self.runs[1] // rows) * rows
         return self.runs[bisect_right(self.runs, reach) - 1] if self.n_waiting >= reach else 0
 
-    def _count(self, n: int, alone: bool = False) -> Piece:
+    def _count(self, n: int, alone: bool = False) -> LogPiece:
         """The first rows that wait as a piece; ``alone`` where no neighbor will ask for its ends."""
         columns = {role: column[:n] for role, column in self.waiting.items()}
         order = self._sort_by_time(columns, n) if self.by_time else None
@@ -237,7 +237,7 @@ class Accumulator:
         counted = count_log(rows, *sizes, self.keep_episodes is not False, self.threads)
         if self.derive:
             counted["initial_count"] = initial_counts(log, sizes[0])
-        piece = Piece(
+        piece = LogPiece(
             replace(Counts(**counted), **labels),
             None if alone else self._ends(columns, n, runs),
             self.numbered,
@@ -367,7 +367,7 @@ class Accumulator:
         columns |= {role: column[order] for role, column in columns.items()}
         return order
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, piece: LogPiece) -> None:
         """Join a piece to those before."""
         while self.pieces and 2 * _size(piece) > _size(self.pieces[-1]):
             piece = join(self.pieces.pop(), piece, self.threads)
@@ -375,7 +375,7 @@ class Accumulator:
 
     # -- results -----------------------------------------------------------------------------------------
 
-    def finish(self) -> Piece:
+    def finish(self) -> LogPiece:
         """The piece that the batches so far make up; labels are in order of appearance."""
         if self.n_waiting:
             self._take(self._count(self.n_waiting, alone=not (self.keep_ends or self.pieces)))
@@ -400,5 +400,5 @@ class Accumulator:
         return replace(piece, counts=counts, episodes=ends, **told).settled()  # type: ignore[arg-type]
 
 
-def _size(piece: Piece) -> int:
+def _size(piece: LogPiece) -> int:
     return piece.counts.count.size + (0 if piece.episodes is None else piece.episodes.ids.size)

@@ -486,7 +486,9 @@ def test_parts_that_never_answer_are_given_up(client, monkeypatch):
     def make_deaf(deaf):
         from lingendice.distributed import mesh
 
-        mesh.Run.put, mesh.Run.heard = (drop, mesh.Run.put) if deaf else (mesh.Run.heard, None)
+        mesh.PhaseInbox.put, mesh.PhaseInbox.heard = (
+            (drop, mesh.PhaseInbox.put) if deaf else (mesh.PhaseInbox.heard, None)
+        )
 
     client.run(make_deaf, True)
     try:

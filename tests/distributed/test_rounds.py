@@ -9,7 +9,7 @@ import pytest
 
 import lingendice as lg
 from lingendice.distributed.blocks import cut_rows, work_edges
-from lingendice.distributed.mesh import Mesh, PartLost, Run
+from lingendice.distributed.mesh import Mesh, PartLost, PhaseInbox
 from lingendice.distributed.part import Part
 from lingendice.distributed.rounds import RoundTerms, stationary
 from lingendice.solvers.gauss_seidel import Extrapolation
@@ -17,7 +17,7 @@ from lingendice.solvers.gauss_seidel import Extrapolation
 
 def together(n_parts, program):
     """What every part's program returns, all run side by side."""
-    run, found, errors = Run(), [None] * n_parts, []
+    run, found, errors = PhaseInbox(), [None] * n_parts, []
 
     def go(index):
         try:
@@ -167,7 +167,7 @@ def test_sums_over_rows_meet_sums_over_targets():
 
 
 def test_a_wait_has_a_deadline_and_ends_when_the_run_has_ended():
-    run = Run()
+    run = PhaseInbox()
     with pytest.raises(PartLost, match="part 3 sent nothing for 0 s"):
         run.take((0, 1, 3), 0.05)
     threading.Timer(0.1, run.end, ("worker gone",)).start()
