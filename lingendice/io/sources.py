@@ -94,29 +94,45 @@ class LogFiles:
     def batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches of all files; with several threads, decoded ahead of the counting."""
         found = self._batches(names, threads)
-        return read_ahead(found) if threads > 1 else found
+        if threads == 1:
+            yield from found
+            return
+        facts = [_size_and_time(file) for file in self.files]
+        yield from read_ahead(found)
+        # Decoding may have come to the end of a file long before its rows were counted.
+        for file, fact in zip(self.files, facts, strict=True):
+            _require_unchanged(file, fact)
 
     def _batches(self, names: ColumnNames, threads: int) -> Batches:
         """Batches with the share of all files read; an error where a file changes meanwhile."""
         whole, before = sum(file.stat().st_size for file in self.files) or 1, 0
         for file in self.files:
-            fact = file.stat()
+            fact = _size_and_time(file)
             for batch in self._read(file, names, threads):
                 within = 1.0 if batch.fraction is None else batch.fraction
-                yield replace(batch, fraction=(before + within * fact.st_size) / whole)
-            now = file.stat()
-            if (now.st_size, now.st_mtime_ns) != (fact.st_size, fact.st_mtime_ns):
-                raise FileError(
-                    f"{file}: changed while it was read ({fact.st_size:,} bytes at first, {now.st_size:,} "
-                    "now); read it once nobody writes to it, or read a copy"
-                )
-            before += fact.st_size
+                yield replace(batch, fraction=(before + within * fact[0]) / whole)
+            _require_unchanged(file, fact)
+            before += fact[0]
 
     def _read(self, file: Path, names: ColumnNames, threads: int) -> Batches:
         suffix = format_of(file)
         if suffix in PARQUET:
             return _read_parquet(file, names, threads, self.row_groups)
         return _read_ipc(file, names) if suffix in IPC else read_text_file(file, names, threads)
+
+
+def _size_and_time(file: Path) -> tuple[int, int]:
+    fact = file.stat()
+    return fact.st_size, fact.st_mtime_ns
+
+
+def _require_unchanged(file: Path, before: tuple[int, int]) -> None:
+    now = _size_and_time(file)
+    if now != before:
+        raise FileError(
+            f"{file}: changed while it was read ({before[0]:,} bytes at first, {now[0]:,} now); read it once "
+            "nobody writes to it, or read a copy"
+        )
 
 
 def _unreadable(where: str, error: Exception) -> FileError:
