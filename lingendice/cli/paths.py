@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from lingendice.cli.app import AsJson, app, echo, print_json, report_errors, work
-from lingendice.io.path_files import read_path_file
 
 _HELP = """Read paths of states: their order as a chain, attribution of conversions, timescales over lags.
 
@@ -46,6 +45,8 @@ def paths(
     as_json: AsJson = False,
 ) -> None:
     """Answer one of three questions about the paths of a file."""
+    from lingendice.io.path_files import read_path_file  # counts in compiled code
+
     with report_errors():
         import lingendice as lg
 
