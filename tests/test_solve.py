@@ -185,6 +185,14 @@ def brute_force(operator):
     return np.linalg.lstsq(system, np.append(np.zeros(n), 1.0), rcond=None)[0]
 
 
+def test_a_prior_beside_billions_of_transitions_keeps_its_digits():
+    """Two states that only the prior joins: mu0 / mu1 = q0 (a + w) / (q1 (b + w)), in closed form."""
+    a, b, prior, weight = 1738862578.0, 2900131658.0, [0.25, 0.75], 1.0
+    found = lg.solve(lg.Counts.from_matrix(np.diag([a, b])), smoothing=(weight, prior))
+    exact = prior[0] * (a + weight) / (prior[1] * (b + weight))
+    assert found.stationary[0] / found.stationary[1] == pytest.approx(exact, rel=1e-14)
+
+
 @pytest.mark.parametrize("gamma", [0.5, 0.99, 1.0])
 @pytest.mark.parametrize("ratio", ["state_action", "state"])
 @pytest.mark.parametrize("smoothing", [None, 1.5])

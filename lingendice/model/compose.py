@@ -115,7 +115,9 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         choices.leak, choices.terminal, choices.ends_for_good, has_terminals=counts.has_terminals,
         has_initial=initial is not None, has_restart=choices.restart is not None, smoothed=smoothing > 0.0,
     )  # fmt: skip
-    observed = n / np.where(n + smoothing > 0, n + smoothing, 1.0)
+    weighed = np.where(n + smoothing > 0, n + smoothing, 1.0)
+    # Not 1 - observed: of a prior beside billions of transitions, rounding would leave few digits of it.
+    observed, unseen = n / weighed, np.where(n + smoothing > 0, smoothing / weighed, 1.0)
     ended, keep = np.zeros(counts.n_cells), observed
     indptr, indices, weight, total = counts.indptr, counts.indices, counts.count, n
     if counts.has_terminals:
@@ -126,7 +128,7 @@ def compose(counts: Counts, choices: Choices) -> EmpiricalOperator:
         keep = observed * np.divide(total, n, out=np.zeros_like(n), where=n > 0)
     out, distribution = np.zeros((counts.n_cells, 0)), np.zeros((0, counts.n_states))
     falling: dict[str, Floats] = {}
-    for share, source in ((1.0 - observed, fallbacks.unseen), (ended, fallbacks.ended)):
+    for share, source in ((unseen, fallbacks.unseen), (ended, fallbacks.ended)):
         if source is not None and share.any():
             out, distribution = add_hub(out, distribution, share, targets[source])
             falling[source] = falling[source] + share if source in falling else share
