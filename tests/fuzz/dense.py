@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from .oracle import Log, Question, Refused, Table, _initial, _kernel, _Numbers, cell_reward, followed_policy
+from .oracle import (
+    Log,
+    Question,
+    Refused,
+    Table,
+    _initial,
+    _kernel,
+    _Numbers,
+    cell_reward,
+    followed_policy,
+    target_cells,
+)  # fmt: skip
 
 FLOATS = 10**9
 """A number of states beyond which the oracle computes in long double."""
@@ -94,7 +105,8 @@ def first_steps(table: Table, question: Question, horizon: int) -> dict[str, Any
     if identified > 0 and mass[seen].sum() > 0:
         found["expected_length"] = float(mass[seen].sum()) / identified * whole
     if at.reward is not None:
-        found["value"] = float(mass[seen] @ at.reward[seen]) / identified if identified > 0 else math.nan
+        known = (mass[seen & target_cells(question, seen.size)] > 0).any()
+        found["value"] = float(mass[seen] @ at.reward[seen]) / identified if known else math.nan
         found["expected_return"] = found["value"] * whole
     return found
 

@@ -19,7 +19,7 @@ import lingendice as lg
 from . import dense
 from .cases import GAMMAS, LOG, Case, _chance, _pick
 from .library import SEVERAL
-from .oracle import Answer, Log, Question, Refused, Table, answer, count
+from .oracle import Answer, Log, Question, Refused, Table, answer, count, target_cells
 
 NOT_IDENTIFIED = "value not identified"
 KINDS = (
@@ -477,19 +477,27 @@ def _of_ratio(asked: Further, problem: dense.Closed, tau: np.ndarray, condition:
     said = []
     if not (q * np.abs(shown - tau)).max() <= slack * max(1.0, np.abs(tau).max()):
         said.append(f"tau: {shown.tolist()}, not {tau.tolist()}")
-    true = float(problem.p @ (tau * problem.reward))
+    true = float(problem.p @ (tau * problem.reward)) if _identified(asked, tau) else math.nan
     scale = float(problem.p @ np.abs(tau * problem.reward)) + np.abs(problem.reward).max()
     return said + _close("value", solution.value, true, slack * scale * 10)
 
 
+def _identified(asked: Further, tau: np.ndarray) -> bool:
+    """Whether any weight lies on an action with data that the target takes; tau is over cells with data."""
+    table = asked.table
+    seen = np.array([any(row) or end > 0 for row, end in zip(table.count, table.ends, strict=True)])
+    return bool((tau[target_cells(asked.question, seen.size)[seen]] != 0).any())
+
+
 def _of_lagrangian(asked: Further, problem: dense.Closed) -> list[str]:
     solution, options = asked.solution, asked.options
-    if not solution.converged:
-        return [f"status: {solution.status.value}"]
     tau = np.asarray(solution.tau)
     tau = tau[~np.isnan(tau)]
+    identified = _identified(asked, tau)
+    if solution.converged != identified:
+        return [f"status: {solution.status.value}"]
     off = dense.violation(problem, tau, options["alpha_zeta"], options["alpha_nu"], options["alpha_reward"])
     said = [] if off <= 1e-6 else [f"tau: off the optimum by {off:.1e}: {tau.tolist()}"]
-    true = float(problem.p @ (tau * problem.reward))
+    true = float(problem.p @ (tau * problem.reward)) if identified else math.nan
     scale = float(problem.p @ np.abs(tau * problem.reward))
     return said + _close("value", solution.value, true, 1e-9 * (scale + 1.0))

@@ -17,7 +17,7 @@ The quantities, for cells x = (s, a) (or x = s for a chain):
     mu      = (1 - gamma) mu0 + gamma T' mu
     tau     = mu / p                                     where p > 0
     leak    = sum of mu over the cells with p = 0        visited, but no outgoing transitions
-    value   = sum_x p(x) tau(x) r(x) / (1 - leak)
+    value   = sum_x p(x) tau(x) r(x) / (1 - leak)        nan where no action of the target has mass and data
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Answer:
     leak: Any = None
     terminal_mass: Any = None
     value: Any = None
-    """None without rewards; nan where no visited cell has data."""
+    """None without rewards; nan where the target's cells with data have no mass."""
     value_scale: Any = None
     """The value of |r|: what relative errors of the value are measured by."""
     identified: Any = None
@@ -530,8 +530,10 @@ def _derive(
             [make.one(s) / c if c > 0 else 0 for s, c in zip(table.reward_size, n, strict=True)]
         )
     scale = (mu[seen] * size[seen]).sum()
-    result.value = earned / result.identified if result.identified > 0 else float("nan")
-    result.value_scale = scale / result.identified if result.identified > 0 else float("nan")
+    rewarded = seen & target_cells(question, len(seen))
+    identified = bool(any(mu[rewarded] > 0))
+    result.value = earned / result.identified if identified else float("nan")
+    result.value_scale = scale / result.identified if identified else float("nan")
     result.expected_return = None if steps is None else result.value * steps
     if question.leak == "absorb":
         if question.reward_range is not None:
@@ -542,6 +544,17 @@ def _derive(
         if any(ended > 0):  # an episode may end past the data, too, and earns 0 from then on
             low, high = min(low, make.one(0)), max(high, make.one(0))
         result.bounds = earned + result.leak * low, earned + result.leak * high
+
+
+def target_cells(question: Question, n_cells: int) -> np.ndarray:
+    """The cells that the target visits where it visits their state: all of them without a target.
+
+    A value is identified where mass lies on one of them with data. Mass on other actions is there by
+    ``unseen="mean"`` or a ridge alone, and what those earn says nothing about the target.
+    """
+    if question.policy is None:
+        return np.ones(n_cells, dtype=bool)
+    return np.array(question.policy).ravel() > 0
 
 
 def _episode_steps(

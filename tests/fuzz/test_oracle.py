@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from . import dense
 from .cases import GAMMAS, LOG, METHODS, READERS, SPARSE, make_case
 from .oracle import (
     Answer,
@@ -70,6 +72,17 @@ def test_leaks_and_ends_by_hand():
     for question in (Question(leak="error"), Question(leak="absorb"), Question(terminal="absorb")):
         with pytest.raises(Refused):
             answer(count(log), question)
+
+
+def test_what_is_filled_in_identifies_no_value_by_hand():
+    # Action 0 alone was logged, and the target takes action 1 alone: the mean has all mass, and no value.
+    log = Log([0, 0], [0, 0], action=[0, 0], reward=[1.0, 3.0], episode=[0, 1], n_states=1, n_actions=2)
+    for policy, value in (([[0.0, 1.0]], None), ([[0.5, 0.5]], 2)):
+        question = Question(0.5, policy=policy, unseen="mean")
+        found, steps = answer(count(log), question), dense.first_steps(count(log), question, 3)
+        assert found.stationary.tolist() == [1, 0]
+        for shown in (found.value, found.expected_return / 2, steps["value"]):
+            assert math.isnan(shown) if value is None else shown == value
 
 
 def test_policies_by_hand():
