@@ -265,7 +265,8 @@ def effective_policy(counts: Counts, choices: Choices) -> tuple[Floats | None, s
     known = np.where(seen > 0, target, 0.0)
     if unseen == "renormalize":
         return _fall_back(known, target), ratio
-    missing = 1.0 - known.sum(axis=1, keepdims=True)
+    # Not 1 - known.sum(): what rounding leaves of it would be taken to actions that the target never takes.
+    missing = np.where(seen > 0, 0.0, target).sum(axis=1, keepdims=True)
     visited = seen.sum(axis=1, keepdims=True) > 0
     return np.where(visited, known + missing * _rows_or_uniform(seen), target), ratio
 

@@ -447,12 +447,14 @@ def _ask_policy(rng: np.random.Generator, question: Question, table: Table, form
 
 
 def _distribution(rng: np.random.Generator, n: int) -> list[float]:
-    """A distribution: a point, a few eighths, or arbitrary floats."""
-    kind = _pick(rng, ("point", "eighths", "floats"), [0.25, 0.5, 0.25])
+    """A distribution: a point, a few eighths, tenths (which floats do not sum to 1), or arbitrary floats."""
+    kind = _pick(rng, ("point", "eighths", "tenths", "floats"), [0.25, 0.35, 0.15, 0.25])
     if kind == "point":
         weights = np.eye(n)[int(rng.integers(n))]
     elif kind == "eighths":
         weights = np.bincount(rng.integers(n, size=8), minlength=n) / 8
+    elif kind == "tenths":
+        weights = np.bincount(rng.integers(n, size=10), minlength=n) / 10
     else:
         weights = rng.dirichlet(np.ones(n))
     return weights.tolist()

@@ -42,6 +42,19 @@ def test_unseen_actions_take_the_mean(counts):
     assert np.allclose(policy[1], [0.0, 0.0, 1.0])
 
 
+def test_no_mean_is_taken_where_all_actions_of_the_target_were_logged():
+    """1 - (sum of a row) is 2.2e-16 here: it joined two classes by an action that the target never takes."""
+    row = np.array([13, 19, 16, 15, 14, 3, 0]) / 80
+    state, action = np.repeat([0, 1], 7), np.tile(np.arange(7), 2)
+    following = np.where(action < 6, state, 1 - state)
+    log = lg.Counts.from_transitions(state, following, action, reward=state, episode=state)
+    target = np.stack([row, row])
+    choices = Choices(policy=target, unseen="mean")
+    assert not effective_policy(log, choices)[0][:, 6].any()
+    found = lg.solve(log, policy=target, unseen="mean", ridge=0, clone=0)
+    assert found.status is lg.Status.SEVERAL_DISTRIBUTIONS
+
+
 def test_unseen_actions_leak(counts):
     assert np.allclose(policy_of(counts, ratio="state", unseen="leak"), POLICY)
 
