@@ -189,8 +189,12 @@ class Flow:
 
     @property
     def loses_mass(self) -> bool:
-        """Whether some mass is absorbed, so that the total of a stationary mass is below 1."""
-        return bool((1.0 - self.gather(self.rows.keep + self.rows.out.sum(axis=1)) > 1e-12).any())
+        """Whether mass is absorbed on a row with data or one that is followed: its total is then below 1.
+
+        A ridge puts mass on all rows with data, those that the policy never follows included.
+        """
+        loses = 1.0 - self.rows.keep - self.rows.out.sum(axis=1) > 1e-12
+        return bool(loses[self.seen].any() or self.gather(loses.astype(float)).any())
 
     def completed(self, mass: Floats) -> Floats:
         """m on seen cells, and on unseen ones the mass that visits them."""

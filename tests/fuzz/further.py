@@ -243,7 +243,8 @@ def _ridge(asked: Further) -> Any:
     problem = dense.closed(at, question.gamma)
     tau, condition = dense.ridge(problem, asked.options["ridge"])
     total = 1.0
-    if at.kernel.sum(axis=1).min() > 1 - 1e-9:
+    followed = np.ones(at.p.size, dtype=bool) if at.follow is None else at.follow.ravel() > 0
+    if at.kernel[at.seen | followed].sum(axis=1).min() > 1 - 1e-9:  # no mass is absorbed
         total = float(problem.mass @ (problem.p * tau) + problem.offset)  # shown in total 1
     leak = (problem.unseen_offset + float(problem.unseen @ (problem.p * tau))) / total
     return problem, tau / total, leak, condition, at

@@ -286,6 +286,22 @@ def test_absorbed_mass_stays_absorbed():
     assert solution.stationary.sum() == pytest.approx(0.19, rel=1e-5)
 
 
+def test_nothing_jumps_where_the_target_never_takes_an_action_that_ends():
+    """The ridge puts mass on ends that the target does not reach; they count as those it hardly reaches."""
+    rng = np.random.default_rng(3)
+    state, action, following = rng.integers(0, 3, (3, 400))
+    ended = (action == 2) & (rng.random(400) < 0.7)
+    log = lg.Counts.from_transitions(
+        state, following, action, state + action + rng.normal(size=400), np.cumsum(ended) - ended,
+        terminal=ended,
+    )  # fmt: skip
+    never, hardly = (
+        lg.solve(log, 0.5, policy=np.tile([0.5, 0.5 - rare, rare], (3, 1)), ridge=0.1) for rare in (0.0, 1e-9)
+    )
+    np.testing.assert_allclose(never.tau, hardly.tau, rtol=1e-7)
+    np.testing.assert_allclose(list(never.interval()), list(hardly.interval()), rtol=1e-7)
+
+
 def test_chunks_and_limits(monkeypatch):
     operator = small_operator(5, 1.0, "state")
     whole = RidgeSystem(operator, 1e-5).solve(EXACT)
