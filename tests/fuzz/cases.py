@@ -420,7 +420,8 @@ def _question(rng: np.random.Generator, table: Table, form: Form) -> Question:
         by_state = n_actions is None or _chance(rng, 0.5)
         values = (rng.integers(-8, 9, (n_states, n_actions or 1)) / 4).tolist()
         question.reward = [row[0] for row in values] if by_state else values
-    elsewhere = question.reward is not None and form.n_states * form.n_actions > n_states * (n_actions or 1)
+    wider = form.n_states > n_states or (n_actions is not None and form.n_actions > n_actions)
+    elsewhere = question.reward is not None and wider
     if elsewhere or _chance(rng, 0.6):  # rewards given outside the small space are in the range of those seen
         question.reward_range = (-8.0, 16.0)
     return question
