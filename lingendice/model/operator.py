@@ -94,7 +94,7 @@ class Flow:
     policy: Floats | None
     """Actions of the next state; None where cells are states."""
     ended: Floats
-    """Share of each cell's transitions absorbed at a terminal state."""
+    """Share of each cell absorbed at a terminal state; of states, in their actions without data, too."""
     closed: bool
 
     @property
@@ -387,7 +387,9 @@ class EmpiricalOperator:
         if self.policy is not None and self.ratio == "state":
             rows, policy = self.chain, None
             p = data_distribution.reshape(self.n_states, -1).sum(axis=1)
-            initial, ended = self.initial, self.gather(self.ended)
+            initial = self.initial
+            # A state may have data and be left by an action without any, where leaks may absorb.
+            ended = np.where(p > 0, self.gather(np.where(self.seen, self.ended, self.rows.absorbed)), 0.0)
         else:
             rows, policy, p = self.rows, self.policy, data_distribution
             initial, ended = self.cell_initial, self.ended

@@ -231,7 +231,9 @@ def _model(asked: Further) -> dense.Model:
     by_state = (follow * at.kernel.reshape(*at.follow.shape, -1)).sum(axis=1)
     p = at.p.reshape(n_states, -1).sum(axis=1)
     start = np.zeros(n_states) if at.initial is None else at.initial
-    ended = (at.follow * at.ended.reshape(at.follow.shape)).sum(axis=1)
+    # What is absorbed: of an action with data, what has ended; of one without, what does not go on.
+    absorbed = np.where(at.seen, at.ended, 1 - at.kernel.sum(axis=1))
+    ended = (at.follow * absorbed.reshape(at.follow.shape)).sum(axis=1)
     return dense.Model(by_state, by_state, None, at.initial, start, ended, p, None)
 
 

@@ -277,6 +277,29 @@ def test_a_vanishing_ridge_is_the_exact_equation_where_mass_visits_leaks(gamma, 
         assert near.value == pytest.approx(exact.value, abs=1e-7)
 
 
+@pytest.mark.parametrize("options", [{"ridge": 1e-9}, {"ridge": 0, "method": "convex"}])
+@pytest.mark.parametrize("gamma", [0.5, 0.9])
+def test_mass_absorbed_behind_states_with_data_counts(gamma, options):
+    """The target leaves state 1 by an action that was logged in state 0 alone: all its mass is absorbed.
+
+    mu(0) = 1 - gamma, mu(1) = gamma (1 - gamma), and gamma^2 of the mass is absorbed.
+    """
+    log = lg.Counts.from_transitions(
+        [0, 1, 0, 1], [1, 0, 1, 1], action=[0, 1, 0, 1], reward=[1.0, 2.0, 1.0, 2.0], n_states=2, n_actions=2
+    )
+    found = lg.solve(
+        log,
+        gamma,
+        policy=[[1.0, 0.0], [1.0, 0.0]],
+        initial=[1.0, 0.0],
+        ratio="state",
+        leak="absorb",
+        **options,
+    )
+    np.testing.assert_allclose(found.stationary, [1 - gamma, gamma * (1 - gamma)], rtol=1e-5)
+    assert found.leak == pytest.approx(gamma, rel=1e-5)
+
+
 def test_absorbed_mass_stays_absorbed():
     log = lg.Counts.from_transitions(
         [0, 1, 0, 1], [1, 1, 1, 1], reward=[1.0] * 4, terminal=[0, 1, 0, 1], episode=[0, 0, 1, 1]
