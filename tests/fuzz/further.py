@@ -481,7 +481,8 @@ def _of_ratio(asked: Further, problem: dense.Closed, tau: np.ndarray, condition:
     if not (q * np.abs(shown - tau)).max() <= slack * max(1.0, np.abs(tau).max()):
         said.append(f"tau: {shown.tolist()}, not {tau.tolist()}")
     true = float(problem.p @ (tau * problem.reward)) if _identified(asked, tau) else math.nan
-    scale = float(problem.p @ np.abs(tau * problem.reward)) + np.abs(problem.reward).max()
+    # Of the rewards, not of their means: those may cancel to 0, up to rounding of their sums.
+    scale = max(1.0, float(problem.p @ np.abs(tau))) * max(map(abs, asked.log.reward))
     return said + _close("value", solution.value, true, slack * scale * 10)
 
 
