@@ -71,6 +71,7 @@ RESULTS = {
     "growth": Result("results/growth.json", ALL, "make bench PYTEST_ARGS='-k growth'"),
     "linear": Result("results/linear.md", ALL, "make bench PYTEST_ARGS='-k linear', and by hand"),
     "hitting": Result("results/hitting.md", (*TABULAR, "hitting.py"), "python benchmarks/hitting.py"),
+    "lags": Result("results/lags.md", TABULAR, "python benchmarks/lags.py"),
     "roofline": Result("results/roofline.json", (*TABULAR, "gpu"), "python benchmarks/roofline.py"),
     "taxi": Result(
         "paper/results/taxi.json", TABULAR, "make taxi-grid", _settings
@@ -97,6 +98,10 @@ RESULTS = {
     ),
     "trust": Result(
         "trust/results/report.json.gz", TABULAR, "python benchmarks/trust/run.py --report --budget 600"
+    ),
+    "trust_episodes": Result(
+        "trust/results/episodes.md", TABULAR,
+        "python benchmarks/trust/run.py --report --families 'episodes, unseen' --name episodes",
     ),
     "trust_horizon": Result("trust/results/horizon.md", TABULAR, "python benchmarks/trust/horizon.py"),
     "trust_backtests": Result(

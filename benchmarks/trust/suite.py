@@ -77,8 +77,9 @@ def write(name: str, found: dict[str, Any], text: str) -> None:
     (RESULTS / f"{name}.md").write_text(text)
     packed = gzip.compress(json.dumps(plain(found)).encode(), mtime=0)
     (RESULTS / f"{name}.json.gz").write_bytes(packed)
-    if name == "report":
-        provenance.mark("trust")
+    known = "trust" if name == "report" else f"trust_{name}"
+    if known in provenance.RESULTS:
+        provenance.mark(known)
 
 
 def read_arguments(given: list[str] | None) -> argparse.Namespace:
@@ -95,6 +96,7 @@ def read_arguments(given: list[str] | None) -> argparse.Namespace:
         "--budget", type=float, default=30.0, help="minutes after which no task is begun (30)"
     )
     parser.add_argument("--families", nargs="+", help="only these")
+    parser.add_argument("--name", help="keep the tables of chosen families under this name")
     parser.add_argument("--default-only", action="store_true", help="without baselines: checks, intervals")
     parser.add_argument("--seed", type=int, default=0, help="fresh logs of the same problems (0)")
     parser.add_argument("--list", action="store_true", help="list the problems and end")
@@ -134,5 +136,7 @@ def main(given: list[str] | None = None) -> None:
         print(
             f"{left} tasks were left undone after {read.budget:g} minutes; the same command goes on with them"
         )
-    if read.families is None:
+    if read.name is not None:
+        write(read.name, found, text)
+    elif read.families is None:
         write(read.split + "_default" * read.default_only + "_quick" * read.quick, found, text)

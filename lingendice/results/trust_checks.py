@@ -38,6 +38,8 @@ LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
 LARGEST_FRONTIER, FRONTIER_SHARE = 0.05, 0.8
 """Share of the target's actions, and of the half-width, that what is new where the log ends may make up."""
+WORTH_SAYING = 0.1
+"""Share of a limit from which on a check that passes says how near it comes."""
 LARGEST_Z = 2.33
 """Of the Markov test, standard normal for a Markov chain: an alarm in at most one of a hundred."""
 LARGEST_ENDS = 0.2
@@ -186,8 +188,10 @@ def _frontier(found: Shrinkage, allowed: Allowed) -> Check:
         f"{mass:.2%} of the target's actions were never logged, in states that it visits {FRONTIER:.0f} "
         f"times as often as the log; what is new there makes up {share:.0%} of the half-width"
     )
-    remedy = "log where the target goes: beyond the last visited states the estimate turns back"
     number = max(mass / LARGEST_FRONTIER, share / FRONTIER_SHARE)
+    if number < WORTH_SAYING:
+        sentence = "the target stays where the log goes"
+    remedy = "log where the target goes: beyond the last visited states the estimate turns back"
     return make_check("frontier", number, 1.0, False, sentence, remedy)
 
 

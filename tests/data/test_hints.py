@@ -27,6 +27,7 @@ def things():
     return {
         "lingendice": lg, "Counts": counts, "Solution": solution, "Comparison": several,
         "Backtest": lg.backtest(counts, 0.9, n_splits=1), "Interval": solution.interval(),
+        "Hitting": lg.hitting(counts, 2),
     }  # fmt: skip
 
 
