@@ -100,7 +100,7 @@ RESULTS = {
         "trust/results/report.json.gz", TABULAR, "python benchmarks/trust/run.py --report --budget 600"
     ),
     "trust_episodes": Result(
-        "trust/results/episodes.md", TABULAR,
+        "trust/results/episodes.json.gz", TABULAR,
         "python benchmarks/trust/run.py --report --families 'episodes, unseen' --name episodes",
     ),
     "trust_horizon": Result("trust/results/horizon.md", TABULAR, "python benchmarks/trust/horizon.py"),

@@ -42,7 +42,7 @@ def test_bad_entries_are_named(form, value, kind):
     ("matrix", "message"),
     [
         (np.ones((2, 3)), "square"),
-        (np.ones(3), r"square.*from_transitions\(states\[:-1\], states\[1:\]\)"),
+        (np.ones(3), r"square.*from_paths\(states\)"),
         ([(0, 1), (1, 2), (2, 0)], r"square.*from_transitions\(pairs\[:, 0\], pairs\[:, 1\]\)"),
         ({"a": {"b": 1.0}, "b": {"a": 1.0}}, "a dict of rows .* with pandas"),
         (SimpleNamespace(P=np.eye(2)), "a SimpleNamespace is .* the attribute P"),

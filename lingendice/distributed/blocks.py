@@ -96,7 +96,9 @@ def gather_blocks(blocks: Sequence[RowBlock], frame: Counts) -> Counts:
     joined: dict[str, Any] = {
         name: None if held[0] is None else np.concatenate(held) for name, held in columns.items()
     }
-    kept = ("n_states", "n_actions", "state_labels", "action_labels", "has_sample_size", "initial_count")
+    kept = (
+        "n_states", "n_actions", "state_labels", "action_labels", "has_sample_size", "initial_count", "lag",
+    )  # fmt: skip
     facts = {name: getattr(frame, name) for name in kept}
     return Counts(**facts, indptr=np.append(np.concatenate(indptr), starts[-1]), **joined)
 

@@ -28,7 +28,7 @@ _HERE = {
     "n_states", "n_actions", "n_cells", "cell_count", "terminal_count", "has_terminals", "reward",
     "unrewarded", "partly_rewarded", "total",
     "data_distribution", "initial_count", "state_labels", "action_labels", "has_sample_size", "episodes",
-    "label_of", "label_of_action",
+    "label_of", "label_of_action", "lag",
 }  # fmt: skip
 """What Counts has and the client keeps."""
 _ELSEWHERE = {"indptr", "indices", "count", "reward_count", "reward_mean", "reward_m2", "matrix"}

@@ -60,8 +60,9 @@ class PreparedGraph:
     @property
     def nodes(self) -> tuple[Any, ...]:
         """The nodes, in the order of the columns of a matrix of ranks."""
-        labels = self.counts.state_labels
-        return tuple(range(len(self))) if labels is None else labels
+        if self.counts.state_labels is None:
+            return tuple(range(len(self)))
+        return tuple(map(self.counts.label_of, range(len(self))))  # states beyond the labels have numbers
 
     @cached_property
     def names(self) -> Any:

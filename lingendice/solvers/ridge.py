@@ -274,15 +274,16 @@ class RidgeSystem:
 
         The weights nu of the total mass depend on the operator as mass does: where a change dT brings mass m
         to leaks or to ends, the penalty adds ``-price`` times what m amounts to there. All is counted from
-        the end of an episode, which is then worth 0 as elsewhere; rows that sum to 1 do not see it.
+        the end of an episode, which is then worth 0 as elsewhere; without ends there is no such constant.
         """
         flow = self.flow
         values = flow.gather(flow.with_leaks(self._over_rows(z / self.q), own))
-        return values - price * flow.mass_elsewhere + self._of_ending(price)
+        ending = self._of_ending(price) if self.loses_mass else 0.0
+        return values - price * flow.mass_elsewhere + ending
 
     def _of_ending(self, price: float) -> float:
-        """What a unit of mass that ends for good costs by its weight in the total; 0 where none ends."""
-        return price / (1.0 - self.gamma) if self.gamma < 1.0 and self.loses_mass else 0.0
+        """What a unit of mass that ends for good costs by its weight in the total; none does at gamma = 1."""
+        return price / (1.0 - self.gamma) if self.gamma < 1.0 else 0.0
 
     def by_misfit(self, tau: Floats, found: RidgeAdjoint) -> ByMisfit:
         """How counts move the functional of an adjoint because the solution is not stationary.

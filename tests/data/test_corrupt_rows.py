@@ -120,7 +120,7 @@ def test_matrix_files_are_checked(tmp_path, form):
     assert lg.Counts.from_matrix(read_matrix_file(path)) == lg.Counts.from_matrix(random_matrix())
     matrix.indices[3] = FAR
     sparse.save_npz(path, matrix)
-    with pytest.raises(ValueError, match=r"matrix.npz.indices\[3\]"):
+    with pytest.raises(ValueError, match=r"matrix\.npz.*indices\[3\]"):
         read_matrix_file(path)
 
 

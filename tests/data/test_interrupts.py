@@ -124,7 +124,9 @@ def test_the_finished_estimate_over_continuous_states_is_attached(at_the_end, me
     limit = {"max_iter": 5} if method == "gendice" else {}
     with pytest.raises(lg.Interrupted) as caught:
         lg.solve(transitions(), 0.9, policy=half, method=method, options=options[method], **limit)
-    assert caught.value.solution.status in (lg.Status.TRAINED, lg.Status.SOLVED)
+    # Five steps do not train networks.
+    expected = lg.Status.NOT_RELIABLE if method == "gendice" else lg.Status.SOLVED
+    assert caught.value.solution.status is expected
     assert np.isfinite(caught.value.solution.value)
 
 
@@ -263,7 +265,7 @@ def test_a_ridge_path_is_interrupted(at_the_end):
 
 def test_bounds_are_not_made_of_a_distribution_that_was_cut_short(monkeypatch):
     counts = lg.Counts.from_transitions([0, 0, 1, 1], [1, 2, 0, 1], reward=[1.0, 0.0, 1.0, 1.0])
-    given = {"initial": [1, 1, 0], "restart": [1, 0, 0]}
+    given = {"initial": [0.5, 0.5, 0], "restart": [1, 0, 0]}
     solution, expected = lg.solve(counts, 0.9, **given), lg.solve(counts, 0.9, **given).value_bounds
     monkeypatch.setattr(display.ProgressLine, "__exit__", ctrl_c)
     with pytest.raises(KeyboardInterrupt):
@@ -302,8 +304,8 @@ def test_a_refresh_cut_short_is_made_again(monkeypatch):
     online.update(states[:2000], states[1:2001])
     _ = online.stationary
     online.update(states[2000:2100], states[2001:2101])
-    plain = online_kernels.refresh
-    monkeypatch.setattr(online_kernels, "refresh", lambda *a: (plain(*a), ctrl_c())[0])
+    plain = online_kernels.entering
+    monkeypatch.setattr(online_kernels, "entering", lambda *a: (plain(*a), ctrl_c())[0])
     with pytest.raises(KeyboardInterrupt):
         _ = online.stationary
     monkeypatch.undo()

@@ -354,7 +354,7 @@ def test_several_classes_and_a_periodic_chain(client):
     assert found.status is lg.Status.SEVERAL_DISTRIBUTIONS
     np.testing.assert_allclose(found.distributions, lg.solve(two).distributions, atol=1e-10)
     with pytest.raises(ValueError, match=r"2 recurrent classes.*counts\.gather\(\)"):
-        lg.distributed.solve(two, client=client, initial=[1, 0, 1, 2])
+        lg.distributed.solve(two, client=client, initial=[0.25, 0, 0.25, 0.5])
     swap = np.array([[0, 0, 1, 3], [0, 0, 2, 1], [1, 1, 0, 0], [5, 1, 0, 0]])
     found = lg.distributed.solve(swap, client=client)
     np.testing.assert_allclose(found.stationary, lg.solve(swap).stationary, rtol=1e-9)

@@ -118,7 +118,7 @@ def test_the_report_says_what_the_solution_says(trained, linear, tmp_path):
     assert page.count("<svg") == 4
     for check in lg.diagnose(trained):
         assert check.name in page
-    assert "lingendice.solve(transitions, gamma=0.9" in lg.report(linear, plots=False)
+    assert "method=&#x27;linear&#x27;" in lg.report(linear, plots=False)
     assert "<svg" not in lg.report(linear, plots=False)
 
 
