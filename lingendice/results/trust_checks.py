@@ -36,8 +36,8 @@ OFTEN = 20.0
 LARGEST_GAP = 0.05
 LARGEST_RIDGE = 0.05
 """Share of the half-width that the ridge may make up."""
-LARGEST_FRONTIER, FRONTIER_SHARE = 0.05, 0.8
-"""Share of the target's actions, and of the half-width, that what is new where the log ends may make up."""
+LARGEST_FRONTIER, MOST_BEYOND = 0.05, 10.0
+"""Share of the target's actions never logged where the log ends, and half-widths that new ones may move."""
 WORTH_SAYING = 0.1
 """Share of a limit from which on a check that passes says how near it comes."""
 LARGEST_Z = 2.33
@@ -183,12 +183,12 @@ def _frontier(found: Shrinkage, allowed: Allowed) -> Check:
     """Whether the target leaves what the log shows: filled in from logged actions, it turns back there."""
     allowance, half = allowed.allowance, allowed.half_width
     mass = allowance.frontier_mass / max(found.mass, 1e-300)
-    share = allowance.frontier / half if half > 0.0 and math.isfinite(half) else 0.0
+    times = allowance.beyond / half if half > 0.0 and math.isfinite(half) else 0.0
     sentence = (
         f"{mass:.2%} of the target's actions were never logged, in states that it visits {FRONTIER:.0f} "
-        f"times as often as the log; what is new there makes up {share:.0%} of the half-width"
+        f"times as often as the log; what is new there could move the value by {times:.1f} half-widths"
     )
-    number = max(mass / LARGEST_FRONTIER, share / FRONTIER_SHARE)
+    number = max(mass / LARGEST_FRONTIER, times / MOST_BEYOND)
     if number < WORTH_SAYING:
         sentence = "the target stays where the log goes"
     remedy = "log where the target goes: beyond the last visited states the estimate turns back"
