@@ -303,7 +303,7 @@ def shelves(genres: int, items: int, rng: np.random.Generator) -> tuple[Model, F
 
 
 def report() -> list[Problem]:
-    """What judges the treatment of episodes, once at the end."""
+    """What judges the treatment of episodes."""
     family, found = "episodes, unseen", []
 
     def add(name: str, model: Model, target: Floats, logged: Floats, sizes) -> None:
